@@ -16,7 +16,7 @@ from engine.pipeline.executor import run_inline
 from engine.pipeline.zoos.fetch import FetchRequest, plan_fetch
 from engine.store import Store
 from engine.zoo.described.make import holding, make_zoo
-from engine.zoo.described.sources import source_of
+from engine.zoo.described.sources import of_split, source_of
 from engine.zoo.folder import Zoo
 from tests.image_files import encoded, picture, write_mnist, write_parquet, write_zip
 from tests.made_checkpoints import clip, moved, visual_of, write_head, write_pickle
@@ -314,3 +314,20 @@ def test_no_revision_leads_out_of_a_cache():
         with pytest.raises(ZooError, match="names no repository"):
             source_of("expert", "birds", f"hf:own/birds@{revision}")
     assert source_of("data", "birds", "hf:own/birds@refs/convert/parquet").revision == "refs/convert/parquet"
+
+
+@pytest.mark.parametrize(
+    ("files", "split", "taken"),
+    [
+        ("data/test-00000-of-00001 data/test_ood-00000-of-00001 data/train-00000-of-00001", "test", [0]),
+        ("validation_matched-0-of-1 validation_mismatched-0-of-1 validation-0-of-1", "validation", [2]),
+        ("validation_matched-0-of-1 validation_mismatched-0-of-1", "validation", []),
+        ("validation_matched-0-of-1 validation_mismatched-0-of-1", "validation_matched", [0]),
+        ("test_images-00000-of-00002 test_images-00001-of-00002 train_images-00000-of-00001", "test", [0, 1]),
+        ("test_0 test_1 test_ood_0", "test", [0, 1]),
+        ("plain/test/0000 plain/test/0001 plain/test_ood/0000", "test", [0, 1]),
+    ],
+)
+def test_of_a_split_no_longer_name_is_taken_beside_it(files, split, taken):
+    names = [f"{name}.parquet" for name in files.split()]
+    assert of_split(names, split) == [names[number] for number in taken]

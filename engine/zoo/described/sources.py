@@ -25,6 +25,7 @@ INDEX = ".index.json"  # behind the name of weights that lie in shards: model-00
 WEIGHTS = (*ADAPTERS, *WHOLE, *(f"{name}{INDEX}" for name in WHOLE))
 BESIDE = (ADAPTER, "config.json", "open_clip_config.json", "preprocessor_config.json")  # say what the weights are
 PARQUET = ".parquet"
+SHARD = re.compile(r"[-_.]?\d+([-_]of[-_]\d+)?(?=\.parquet$)")
 PLACE = "{task}"  # in `heads:` of a description with a file for each task
 CONVERTED = "refs/convert/parquet"  # the hub's own parquet copy of data sets in other forms
 REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
@@ -142,12 +143,17 @@ def hub_cache() -> Path:
 
 
 def of_split(names: Iterable[str], split: str, configuration: str = "") -> list[str]:
-    """Return Parquet files of one split (and configuration) among the files of a data set."""
+    """Return Parquet files of one split (and configuration) among the files of a data set.
+
+    Files whose name goes on behind that of the split are taken where no others are there and all are shards of one.
+    """
     files = sorted(name for name in names if name.endswith(PARQUET))
     if configuration and any(configuration in Path(name).parts[:-1] for name in files):
         files = [name for name in files if configuration in Path(name).parts[:-1]]
-    pattern = re.compile(rf"(^|/)({re.escape(split)})(/|[-_.][^/]*$)")
-    return [name for name in files if pattern.search(name)]
+    start = rf"(^|/){re.escape(split)}"
+    exact = [name for name in files if re.search(rf"{start}(/|[-.][^/]*$|_\d[^/]*$)", name)]
+    longer = [name for name in files if re.search(rf"{start}_[^/]*$", name)]  # such as test_images-00000-of-00001
+    return exact or (longer if len({SHARD.sub("", name) for name in longer}) == 1 else [])
 
 
 def of_weights(names: Collection[str], path: str = "") -> list[str]:
