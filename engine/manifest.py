@@ -350,7 +350,7 @@ def read_manifest(folder: Path) -> Manifest:
     except OSError as error:
         raise ZooError(f"The manifest {path} cannot be read: {error.strerror}.") from error
     manifest = _parse_manifest(path, stamp.st_mtime_ns, stamp.st_size)
-    for named in _named_files(manifest):
+    for named in named_files(manifest):
         resolve_inside(path.parent, named)
     return manifest
 
@@ -387,7 +387,8 @@ def resolve_inside(folder: Path, relative: str) -> Path:
     return path
 
 
-def _named_files(manifest: Manifest) -> list[str]:
+def named_files(manifest: Manifest) -> list[str]:
+    """Return the paths that a manifest names inside the zoo's folder."""
     named = [expert.weights for expert in manifest.experts]
     named += [path for expert in manifest.experts for path in (expert.factors, expert.base) if path]
     named += [reference.weights for reference in manifest.references]

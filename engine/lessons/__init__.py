@@ -12,7 +12,7 @@ from .measured import (
     source_names,
     source_of,
 )
-from .numbers import Numbers, places_in
+from .numbers import Numbers, digits_of, places_in
 from .spec import Control, Lesson, Prediction, Step, lesson_names, own_folder, own_lessons, read_lesson
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Problem",
     "Step",
     "check_lesson",
+    "digits_of",
     "lesson_names",
     "network_names",
     "networks_table",

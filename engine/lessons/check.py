@@ -22,7 +22,7 @@ from ..report import Report, read_report
 from ..sweeps.frames import EXPERTS, SEED
 from ..sweeps.places import numbered, places
 from .measured import quoted, shipped_results, source_names, source_of
-from .numbers import PLACE, RUN, Numbers
+from .numbers import PLACE, RUN, Numbers, digits_of
 from .spec import FOLDER, Control, Lesson, Prediction, Step
 
 EXAMPLES = ASSETS / "examples"
@@ -106,6 +106,9 @@ class _Check:
             )
         elif not inside and lesson.name in bundled:
             yield ("name",), f"'{lesson.name}' is a lesson that comes with the app: choose another name.", True
+        for name in ("title", "summary"):
+            if fault := _unfilled(getattr(lesson, name)):
+                yield (name,), fault, True
         runs = sorted(folder.parent.name for folder in EXAMPLES.glob("*/report.json"))
         if runs and lesson.run not in runs:
             yield ("run",), f"There is no example '{lesson.run}'. {nearest(lesson.run, runs)}", True
@@ -144,7 +147,11 @@ class _Check:
         yield from self._named(("control", "experiment"), control.experiment, ("control", "measures"), control.measures)
         spec = self._spec(control.experiment)
         points = [point.name for point in spec.points] if spec else []
+        if fault := _unfilled(control.label):
+            yield ("control", "label"), fault
         for number, preset in enumerate(control.presets):
+            if fault := _unfilled(preset.label):
+                yield ("control", "presets", number, "label"), fault
             if points and preset.point not in points:
                 text = f"{control.experiment} has no point '{preset.point}'. {nearest(preset.point, points)}"
                 yield ("control", "presets", number, "point"), text
@@ -218,25 +225,30 @@ def _step_lines(step: Step, numbers: Numbers, specs: dict[str, Experiment]) -> l
         right = numbers.answer(asked) if numbers.decided(asked) else None
         lines.append(f"? {numbers.fill(asked.question)}")
         marked = [] if right is None else numbers.right(asked)
-        lines += [f"  {'→' if number in marked else ' '} {text}" for number, text in enumerate(asked.options)]
+        lines += [
+            f"  {'→' if number in marked else ' '} {numbers.fill(text)}" for number, text in enumerate(asked.options)
+        ]
         lines.append("  Not measured yet." if right is None else f"  {numbers.fill(asked.because_of(right))}")
     if after := step.after_of(right):
         lines.append(numbers.fill(after))
     if step.control:
-        control = step.control
-        titles = {measure.name: measure.title for measure in specs[control.experiment].measures}
-        digits = {m.name: "" if m.unit == "%" else ":2" for m in specs[control.experiment].measures}
-        lines.append(
-            f"{control.label}:" + (f" (a film over {control.film} where there is one)" if control.film else "")
-        )
-        for preset in control.presets:
-            cells = (
-                f"{titles[name]} {numbers.fill(f'{{{control.experiment}.{preset.point}.{name}{digits[name]}}}')}"
-                for name in control.measures
-            )
-            lines.append(f"   {preset.label}: {', '.join(cells)}")
+        lines += _control_lines(step.control, numbers, specs[step.control.experiment])
     if step.figure:
         lines.append(f"[figure: {' '.join(filter(None, (step.figure, step.experiment, step.measure, *step.states)))}]")
+    return lines
+
+
+def _control_lines(control: Control, numbers: Numbers, spec: Experiment) -> list[str]:
+    film = f" (a film over {control.film} where there is one)" if control.film else ""
+    table = {measure.name: measure for measure in spec.measures}
+    lines = [f"{control.label}:{film}"]
+    for preset in control.presets:
+        cells = []
+        for name in control.measures:
+            place = f"{control.experiment}.{preset.point}.{name}"
+            digits = digits_of(numbers.value(place), table[name].unit) if numbers.known(place) else 0
+            cells.append(f"{table[name].title} {numbers.fill(f'{{{place}:{digits}}}')}")
+        lines.append(f"   {preset.label}: {', '.join(cells)}")
     return lines
 
 
@@ -272,6 +284,14 @@ def _report(run: str) -> Report | None:
 
 def _no_place(braces: str) -> str:
     return f"{braces} names no number: write {{experiment.point.measure}}, or {{run.…}} for the lesson's run."
+
+
+def _unfilled(text: str) -> str:
+    """Return what is wrong with a text that is shown as it is written; nothing where it names no number."""
+    found = MEANT.search(text)
+    return (
+        f"{found[0]} is not filled in here: numbers stand in the texts of steps alone. Leave it out." if found else ""
+    )
 
 
 def _lost(report: Report, rest: str) -> str:

@@ -17,6 +17,11 @@ RUN = "run"
 MISSING = "–"
 
 
+def digits_of(value: float, unit: str) -> int:
+    """Return with how many digits behind the point a measured number is shown."""
+    return 1 if unit == "%" else 0 if value >= 100 else 2
+
+
 def places_in(text: str) -> list[str]:
     """Return the places that a text names."""
     return [match.group(2) for match in PLACE.finditer(text)]

@@ -50,6 +50,10 @@ class Prediction(Frozen):
             raise ValueError("edges ascend")
         if self.largest and len(self.largest) != len(self.options):
             raise ValueError("one number an option is needed")
+        if self.largest and (self.minus or self.edges):
+            raise ValueError("`minus` and `edges` belong to a `value`; leave them out beside `largest`")
+        if self.value and self.near:
+            raise ValueError("`near` belongs to `largest`; leave it out beside a `value`")
         if not isinstance(self.because, str) and len(self.because) != len(self.options):
             raise ValueError(f"because is one text, or one for each of the {len(self.options)} options")
         return self

@@ -7,7 +7,8 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from .keys import sha256_of
 
 RECORD = "artefact.json"
 LARGE = 64 * 2**20  # bytes; reading more than this takes a page longer than a person should wait for it
+PAUSE = 0.1  # seconds between two looks at a lock
 
 
 @dataclass(frozen=True)
@@ -155,15 +157,34 @@ def make_folder(folder: Path, root: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Wait for others who change what lies in a folder, so that nothing is lost; a file system may know no locks."""
+def alone(folder: Path, waiting: Callable[[], Any] = lambda: None) -> Iterator[None]:
+    """Wait for others who change what lies in a folder, so that nothing is lost; a file system may know no locks.
+
+    Args:
+        folder: of a zoo, of zoos that are being made, of rates.
+        waiting: called every now and then while others are at it; what it raises ends the waiting.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        while _held(handle):
+            waiting()
+            time.sleep(PAUSE)
         yield
     finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)  # closing is not enough where another process has been forked meanwhile
         os.close(handle)
+
+
+def _held(handle: int) -> bool:
+    """Lock an open folder, and return whether that is somebody else's."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no locks here
+        return False
+    return False
 
 
 def write_synced(path: Path, text: str) -> None:

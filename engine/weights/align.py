@@ -128,8 +128,8 @@ def canonical_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=_place)
 
 
-def check_same_architecture(base: Weights, expert: Weights, expert_name: str) -> None:
-    """Refuse an expert whose tensors are not the base's.
+def check_same_architecture(base: Weights, expert: Weights, expert_name: str, kind: str = "Expert") -> None:
+    """Refuse an expert, or another kind of model, whose tensors are not the base's.
 
     Raises:
         CheckpointError: naming missing or unexpected tensors, or the first shape that differs.
@@ -138,13 +138,13 @@ def check_same_architecture(base: Weights, expert: Weights, expert_name: str) ->
     for what, names in (("lacks", ours - theirs), ("has, and the base has not,", theirs - ours)):
         if names:
             raise CheckpointError(
-                f"Expert '{expert_name}' {what} {_listed(canonical_order(names))}. "
+                f"{kind} '{expert_name}' {what} {_listed(canonical_order(names))}. "
                 "Choose checkpoints of one architecture."
             )
     for name in base.names:
         if base.shape(name) != expert.shape(name):
             raise CheckpointError(
-                f"Expert '{expert_name}' has {name} of shape {expert.shape(name)}; the base has {base.shape(name)}. "
+                f"{kind} '{expert_name}' has {name} of shape {expert.shape(name)}; the base has {base.shape(name)}. "
                 "Choose checkpoints of one architecture."
             )
 

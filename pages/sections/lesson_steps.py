@@ -9,7 +9,7 @@ from engine.experiments import ExperimentResult
 from engine.figures import accuracy_bars, bias_bars, salience_heatmap
 from engine.figures.connection import connection_figure
 from engine.figures.experiment import experiment_dots
-from engine.lessons import Control, Lesson, Numbers, Prediction, Step, read_networks, source_of
+from engine.lessons import Control, Lesson, Numbers, Prediction, Step, digits_of, read_networks, source_of
 from engine.rounding import rounded
 from engine.sweeps import numbered
 from pages.features.film_view import film_view, films_of
@@ -131,7 +131,7 @@ def _control(lesson: Lesson, number: int, step: Step, control: Control, run: Run
                 continue
             value = numbers.value(places[chosen])
             first = numbers.value(places[control.start]) if numbers.known(places[control.start]) else None
-            digits = 1 if measure.unit == "%" else 0 if value >= 100 else 2
+            digits = digits_of(value, measure.unit)
             unit = f"\u00a0{measure.unit}" if measure.unit in ("%", "nats") else ""
             moved = first is not None and chosen != control.start
             st.metric(

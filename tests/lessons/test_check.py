@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.lessons import check_lesson, own_folder, own_lessons, shown
+from engine.lessons import check_lesson, own_folder, own_lessons, read_lesson, shown
 from engine.lessons.check import changes
 
 GOOD = """\
@@ -36,6 +36,7 @@ steps:
   - {title: Four, text: None, figure: points, experiment: re-basin, measure: middle}
   - {title: Now you, text: Go on.}
 """
+TWO = "largest: [re-basin.plain.middle, re-basin.ends.ends]"
 
 
 @pytest.fixture
@@ -86,6 +87,17 @@ def test_a_lesson_without_faults_reads_as_its_reader_will_see_it(written):
         ("title: Mine", "title: {", "This is not YAML"),
         ("film: merge.method", "film: merge.methd", "The run has no 'merge.methd'. Did you mean 'merge.method'?"),
         ("title: Matched", 'title: "Matched {re-basin.ends}"', "re-basin does not measure ''"),
+        ("title: Mine", "title: 'Mine {run.average.merged.in}'", "{run.average.merged.in} is not filled in here"),
+        ("summary: Networks that connect.", "summary: '{re-basin.ends.ends} % connect.'", "is not filled in here"),
+        ("label: Width", "label: 'Width {re-basin.ends.ends}'", "is not filled in here"),
+        ('label: "256"', 'label: "{re-basin.ends.ends}"', "is not filled in here"),
+        ("edges: [60]", "edges: [60]\n      near: 1", "`near` belongs to `largest`"),
+        ("value: re-basin.plain.middle", TWO, "`minus` and `edges` belong to a `value`"),
+        (
+            "value: re-basin.plain.middle\n      edges: [60]",
+            f"{TWO}\n      minus: re-basin.ends.ends",
+            "`edges` belong",
+        ),
     ],
 )
 def test_a_fault_is_named_with_its_line(written, old, new, said):
@@ -93,8 +105,16 @@ def test_a_fault_is_named_with_its_line(written, old, new, said):
     text = GOOD.replace(old, new)
     found = faults(written(text))
     assert any(said in sentence for _, sentence in found), found
-    if "YAML" not in said and "edges" not in said:
+    if "YAML" not in said and not any(name in said for name in ("edges", "near")):
         assert any(number == line_of(text, new.strip()) for number, sentence in found if said in sentence), found
+
+
+def test_options_and_presets_read_in_the_terminal_as_on_the_page(written):
+    text = GOOD.replace("[below 60 %, more]", '["less than {re-basin.plain.middle} %", more]')
+    told = shown(check_lesson(written(text))[0]).splitlines()
+    assert "    less than 73.5 %" in told
+    told = shown(read_lesson("representation-bias")).splitlines()
+    assert "   d/32: In-domain accuracy 72.1, Added parameters 8,192" in told
 
 
 def test_the_name_of_a_lesson_of_the_app_is_taken(written):

@@ -1,9 +1,7 @@
 """Described zoos: listed with sizes, found in folders and caches, downloaded, converted, given heads, and run."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 
 import numpy as np
 import pytest
@@ -18,6 +16,7 @@ from engine.pipeline.executor import run_inline
 from engine.pipeline.zoos.fetch import FetchRequest, plan_fetch
 from engine.store import Store
 from engine.zoo.described.make import holding, make_zoo
+from engine.zoo.described.sources import of_split, source_of
 from engine.zoo.folder import Zoo
 from tests.image_files import encoded, picture, write_mnist, write_parquet, write_zip
 from tests.made_checkpoints import clip, moved, visual_of, write_head, write_pickle
@@ -271,29 +270,12 @@ def test_a_zoo_is_made_again_of_files_that_changed(tmp_path):
     np.savez(own / "data.npz", test_x=np.zeros((6, 8, 8, 3), np.uint8), test_y=np.arange(6) % 3)
     make_zoo(holding(str(path), [own]), silent, download=False)
     assert Zoo.open(str(path)).data["birds"].lengths["test"] == 6
-
-
-def test_two_who_make_the_same_zoo_at_once_both_get_it(tmp_path):
-    path, own = own_zoo(tmp_path / "own")
-    said, waiting, seconds = [], Event(), []
-
-    def made(progress):
-        return make_zoo(holding(str(path), [own]), progress, download=False)
-
-    def second(fraction, message=""):
-        said.append(message)
-        waiting.set()
-
-    def first(fraction, message=""):
-        if fraction > 0.9 and not seconds:
-            seconds.append(pool.submit(made, second))
-            assert waiting.wait(10)
-
-    with ThreadPoolExecutor(1) as pool:
-        folder = made(first)
-        assert seconds[0].result() == folder
-    assert set(said) == {"Somebody else makes this zoo"}
-    assert Zoo.open(str(path)).data["birds"].lengths["test"] == 3
+    (folder / "build.json").write_text("{}")  # somebody has trained experts here
+    np.savez(own / "data.npz", test_x=np.zeros((9, 8, 8, 3), np.uint8), test_y=np.arange(9) % 3)
+    assert make_zoo(holding(str(path), [own]), silent, download=False) == folder
+    kept = folder.with_name(f"{folder.name}~1")
+    assert {place.name for place in folder.parent.iterdir()} == {folder.name, kept.name}
+    assert [(place / "build.json").exists() for place in (folder, kept)] == [False, True]
 
 
 @pytest.mark.parametrize("form", ["npz", "zip", "csv", "tsv", "parquet"])
@@ -341,3 +323,40 @@ def test_weights_are_no_data_set(tmp_path):
     path = one_expert(tmp_path / "own", "local:mine.npz", weights="torchvision:MNIST")
     with pytest.raises(ZooError, match=r"'torchvision:MNIST' \(the base\) names images, not weights"):
         holding(str(path))
+
+
+@pytest.mark.parametrize("source", ["local:../private", "local:{}", "local:a/../../private", "hf:../..", "hf:./own"])
+@pytest.mark.parametrize("role", ["expert", "data"])
+def test_no_source_leads_out_of_the_folder_it_is_looked_for_in(tmp_path, source, role):
+    (tmp_path / "private").mkdir()
+    path = one_expert(tmp_path / "own", "local:pictures")
+    document = yaml.safe_load(path.read_text())
+    entry = document["tasks"][0] if role == "data" else document["experts"][0]
+    entry["data" if role == "data" else "weights"] = source.format(tmp_path / "private")
+    path.write_text(yaml.safe_dump(document))
+    with pytest.raises(ZooError, match=r"leads out of the folder.*local:PATH|names no repository; write hf:OWNER"):
+        holding(str(path), [tmp_path / "own"])
+
+
+def test_no_revision_leads_out_of_a_cache():
+    for revision in ("../../../etc/hostname", "..", "/etc/hostname"):
+        with pytest.raises(ZooError, match="names no repository"):
+            source_of("expert", "birds", f"hf:own/birds@{revision}")
+    assert source_of("data", "birds", "hf:own/birds@refs/convert/parquet").revision == "refs/convert/parquet"
+
+
+@pytest.mark.parametrize(
+    ("files", "split", "taken"),
+    [
+        ("data/test-00000-of-00001 data/test_ood-00000-of-00001 data/train-00000-of-00001", "test", [0]),
+        ("validation_matched-0-of-1 validation_mismatched-0-of-1 validation-0-of-1", "validation", [2]),
+        ("validation_matched-0-of-1 validation_mismatched-0-of-1", "validation", []),
+        ("validation_matched-0-of-1 validation_mismatched-0-of-1", "validation_matched", [0]),
+        ("test_images-00000-of-00002 test_images-00001-of-00002 train_images-00000-of-00001", "test", [0, 1]),
+        ("test_0 test_1 test_ood_0", "test", [0, 1]),
+        ("plain/test/0000 plain/test/0001 plain/test_ood/0000", "test", [0, 1]),
+    ],
+)
+def test_of_a_split_no_longer_name_is_taken_beside_it(files, split, taken):
+    names = [f"{name}.parquet" for name in files.split()]
+    assert of_split(names, split) == [names[number] for number in taken]

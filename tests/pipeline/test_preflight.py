@@ -93,6 +93,21 @@ def test_a_lower_precision_and_an_empty_class_are_warnings(zoo, store):
     assert "no test image is of class star" in texts(found, "warning")
 
 
+def test_a_reference_is_called_one(zoo, store):
+    half = {name: value.half() for name, value in load_file(zoo / "experts" / "alpha.safetensors").items()}
+    save_file(half, zoo / "multitask.safetensors")
+    document = yaml.safe_load((zoo / "zoo.yaml").read_text())
+    document["references"] = [{"name": "multitask", "weights": "multitask.safetensors"}]
+    (zoo / "zoo.yaml").write_text(yaml.safe_dump(document))
+    found = preflight_recipe(recipe_of(zoo), store)
+    assert "Reference 'multitask' is stored in float16, the base in float32" in texts(found, "warning")
+    del half["visual.proj"]
+    save_file(half, zoo / "multitask.safetensors")
+    assert any(
+        "Reference 'multitask' lacks visual.proj" in fault for fault in preflight_recipe(recipe_of(zoo), store).faults
+    )
+
+
 def test_too_few_images_for_a_calibrators_batch_are_named(zoo, store):
     calibrators = [{"method": "surgery", "params": {"rank": 4, "steps": 20, "batch_size": 25}}]
     faults = preflight_recipe(recipe_of(zoo, calibrators=calibrators), store).faults

@@ -2,13 +2,16 @@
 
 import fcntl
 import os
+import shutil
 
 import pytest
 import yaml
 
+from engine.errors import ZooError
 from engine.manifest import read_manifest
 from engine.pipeline.local import align_experts, finetune_experts
 from engine.store import Store
+from engine.zoo.folder import Zoo
 from engine.zoo.making.adopt import adopt, put_aligned
 from tests.pipeline.test_other_base import twin, zoo  # noqa: F401
 
@@ -70,3 +73,90 @@ def test_one_after_the_other_changes_a_folder(zoo, twin, tmp_path, monkeypatch):
     finetune_experts(request(zoo, start={"zoo": str(twin)}), store)
     align_experts({"zoo": str(zoo)}, store)
     assert done == [adopt, put_aligned]
+
+
+def edited(zoo, change):  # noqa: F811
+    """Change a zoo's manifest as a person would; returns the zoo."""
+    document = yaml.safe_load((zoo / "zoo.yaml").read_text())
+    change(document)
+    (zoo / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    return Zoo.open(str(zoo))
+
+
+def training(folder, source, *, factors=False, **record):
+    """Return the folder of a training that left some weights, and its record."""
+    folder.mkdir()
+    for name in ("expert.safetensors", *(["factors.safetensors"] * factors)):
+        shutil.copy(source, folder / name)
+    return folder, {"config": {"method": "standard"}, **record}
+
+
+def test_an_expert_that_was_renamed_keeps_its_files(zoo, tmp_path):  # noqa: F811
+    trained = training(tmp_path / "trained", zoo / "experts" / "beta.safetensors", factors=True)
+    first = (zoo / "experts" / "alpha.safetensors").read_bytes()
+    adopt(Zoo.open(str(zoo)), {"alpha": trained}, called="mine")
+    old = {"alpha": ("old", "long"), "alpha-mine": ("older", "longer")}
+
+    def rename(document):
+        for entry in document["experts"]:
+            entry["name"], entry["method"] = old.get(entry["name"], (entry["name"], "standard"))
+
+    opened = edited(zoo, rename)
+    before = {path: path.read_bytes() for path in zoo.rglob("*.safetensors")}
+    adopt(opened, {"alpha": trained})
+    adopt(opened, {"alpha": trained}, called="mine")
+    adopt(opened, {"alpha": trained}, replace=True)
+    assert all(path.read_bytes() == content for path, content in before.items())
+    table = read_manifest(zoo).expert_table
+    assert [table[name].weights for name in ("old", "alpha", "alpha-mine")] == [
+        "experts/alpha.safetensors",
+        "experts/alpha~2.safetensors",
+        "experts/alpha-mine~2.safetensors",
+    ]
+    assert table["alpha-mine"].factors == "factors/alpha-mine~2.safetensors"
+    assert (zoo / table["alpha"].weights).read_bytes() == (trained[0] / "expert.safetensors").read_bytes() != first
+
+
+def test_weights_that_another_entry_shares_do_not_give_way(zoo, tmp_path):  # noqa: F811
+    trained = training(tmp_path / "trained", zoo / "experts" / "beta.safetensors")
+    base = (zoo / "base.safetensors").read_bytes()
+    opened = edited(zoo, lambda document: document["experts"][0].update(weights="base.safetensors"))
+    adopt(opened, {"alpha": trained}, replace=True)
+    assert (zoo / "base.safetensors").read_bytes() == base
+    assert read_manifest(zoo).expert_table["alpha"].weights == "base~2.safetensors"
+
+
+def test_a_jointly_trained_model_takes_no_experts_file(zoo, tmp_path):  # noqa: F811
+    trained = training(tmp_path / "trained", zoo / "experts" / "beta.safetensors", joint=["alpha", "beta"])
+    (zoo / "experts" / "alpha.safetensors").rename(zoo / "multitask.safetensors")
+    expert = (zoo / "multitask.safetensors").read_bytes()
+    opened = edited(zoo, lambda document: document["experts"][0].update(weights="multitask.safetensors"))
+    for replace in (False, True):
+        adopt(opened, {"multitask": trained}, replace=replace)
+    assert (zoo / "multitask.safetensors").read_bytes() == expert
+    (reference,) = read_manifest(zoo).references
+    assert reference.weights == "multitask~2.safetensors"
+    (zoo / reference.weights).rename(zoo / "multitask.pt")
+    opened = edited(zoo, lambda document: document["references"][0].update(weights="multitask.pt"))
+    with pytest.raises(ZooError, match=r"only \.safetensors files are replaced"):
+        adopt(opened, {"multitask": trained}, replace=True)
+
+
+def test_an_aligned_expert_that_was_renamed_keeps_its_file(zoo, tmp_path):  # noqa: F811
+    files = {"alpha": zoo / "experts" / "beta.safetensors"}
+    put_aligned(Zoo.open(str(zoo)), files, {"alpha": "alpha"}, "weight_matching")
+    old = (zoo / "aligned" / "alpha.safetensors").read_bytes()
+    opened = edited(zoo, lambda document: document["experts"][0].update(name="old", method="long"))
+    adopt(opened, {"alpha": training(tmp_path / "trained", zoo / "experts" / "beta.safetensors")})
+    for _ in range(2):
+        put_aligned(opened, {"alpha": zoo / "base.safetensors"}, {"alpha": "alpha"}, "weight_matching")
+    assert (zoo / "aligned" / "alpha.safetensors").read_bytes() == old
+    assert read_manifest(zoo).expert_table["alpha"].weights == "aligned/alpha~2.safetensors"
+
+
+def test_comments_above_the_first_key_stay_also_below_an_empty_line(zoo, tmp_path):  # noqa: F811
+    header = "# Licence: CC-BY.\n\n# Not to be published.\n"
+    (zoo / "zoo.yaml").write_text(header + (zoo / "zoo.yaml").read_text())
+    trained = training(tmp_path / "trained", zoo / "experts" / "beta.safetensors")
+    adopt(Zoo.open(str(zoo)), {"alpha": trained}, called="mine")
+    assert (zoo / "zoo.yaml").read_text().startswith(f"{header}format: 1\n")

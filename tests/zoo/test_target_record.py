@@ -50,6 +50,8 @@ def test_missed_targets_are_named_with_their_numbers(tmp_path):
         RECORD | {"n": {}},
         RECORD | {"targets": [TARGET | {"measured": float("nan")}]},
         RECORD | {"targets": [TARGET] * 101},
+        RECORD | {"targets": [TARGET | {"least": None}]},
+        RECORD | {"beside": [{"target": "size", "measured": 61, "met": True}]},
     ],
 )
 def test_a_file_of_that_name_that_is_no_such_record_is_left_alone(tmp_path, document):

@@ -31,7 +31,7 @@ BASES = {
 }
 OWNER = "tanganke"  # of the experts that the group's names stand for
 GROUP = "/model/clip-vit@models"
-REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 LOADED_FROM = ("peft_name", "pretrained_model_name_or_path", "model_name", "base_model_name")  # of loaders
 THEIR_NAMES = {  # of tasks in repositories, by ours
     "stanford_cars": "stanford-cars",

@@ -111,8 +111,9 @@ class RunSteps:
         self.expert_of = own_experts(manifest, [name for name, _ in self.experts])
         self._heads_step: Step | None = None
         base = self.zoo.weights("base")
-        for name in (*(name for name, _ in self.experts), *self.references):
-            check_same_architecture(base, self.zoo.weights(name), name)
+        kinds = dict.fromkeys((name for name, _ in self.experts), "Expert")
+        for name, kind in (kinds | dict.fromkeys(self.references, "Reference")).items():
+            check_same_architecture(base, self.zoo.weights(name), name, kind)
         self._find_heads()
 
     @property

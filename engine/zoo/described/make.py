@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ...errors import ZooError, nearest
-from ...manifest import Manifest, locate_description, made_folder, manifest_file, read_manifest, resolve_inside
+from ...manifest import (
+    Manifest,
+    locate_description,
+    made_folder,
+    manifest_file,
+    named_files,
+    read_manifest,
+    resolve_inside,
+)
+from ...recipe import read_yaml
+from ...store.files import alone
+from ...store.outputs import new_folder
 from ...types import Progress
 from ..brought_task import place_file
 from ..images.readers.source import split_of
+from ..making.adopt import RECORD, rewrite, write_atomically
 from ..making.prompts import asked_prompts
 from ..modalities import modality_of
 from .sources import HUB, INSIDE, LOCAL, TAG, Wanted, describes, find, wanted
@@ -28,8 +37,7 @@ from .sources import HUB, INSIDE, LOCAL, TAG, Wanted, describes, find, wanted
 TABLES = (".csv", ".tsv")
 OWN = (INSIDE, LOCAL)  # schemes of a person's own files
 SPARE = 200 * 2**20  # bytes to be left on the disk
-STAMPS = "sources.json"  # of a made zoo: size and time of the files that it was made of
-WAIT = 0.2  # seconds between two looks at a zoo that somebody else makes
+STAMPS = "sources.json"  # of a made zoo: size and time of the files of a person's own that it was made of
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,8 @@ class Holding:
 def holding(zoo: str, places: Sequence[Path] = (), templates: str = "") -> Holding | None:
     """Return which of a zoo's files are here; None for a zoo that is ready. Reads no file and sends no request.
 
+    Of a zoo that was made without some images these are all that is looked for.
+
     Args:
         zoo: a name or a path.
         places: local folders to look into beside the caches.
@@ -98,11 +108,15 @@ def holding(zoo: str, places: Sequence[Path] = (), templates: str = "") -> Holdi
     folder = manifest_file(place).parent
     items = wanted(manifest, folder)
     own = {item: find(item, folder, places) for item in items if item.scheme in OWN}
-    if _is_made(Holding(place, manifest, own, prompts)):
+    final = Holding(place, manifest, own, prompts).folder
+    lacking, again = _lacking(final, manifest), _changed(final, own)
+    if lacking == set() and not again:
         return None
     for path in places:
         if not path.is_dir():
             raise ZooError(f"{path} is no folder. Choose the folder that holds the files.")
+    if lacking and not again:
+        items = [item for item in items if item.role == "data" and item.name in lacking]
     return Holding(place, manifest, {it: own.get(it) or find(it, folder, places) for it in items}, prompts)
 
 
@@ -122,7 +136,7 @@ def _with_prompts(manifest: Manifest, templates: str) -> tuple[Manifest, str]:
 
 
 def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
-    """Make the zoo that a description describes; a zoo that was made before is returned as it is.
+    """Make the zoo that a description describes; one that was made before of the same files is returned as it is.
 
     Args:
         found: from :func:`holding`.
@@ -133,24 +147,60 @@ def make_zoo(found: Holding, progress: Progress, *, download: bool) -> Path:
         The zoo's folder in the cache.
 
     Raises:
-        ZooError: files are missing and not to be downloaded, or cannot be had; everything that cannot be converted.
+        EngineError: files are missing and not to be downloaded, or cannot be had; everything that cannot be converted.
     """
-    if _is_made(found):
-        return found.folder
-    files = {**found.here, **_fetch(found, lambda f, m="": progress(0.6 * f, m), download)}
-    with _turn(found.folder, progress):
-        return found.folder if _is_made(found) else _make(found, files, progress)
-
-
-def _make(found: Holding, files: dict[Wanted, tuple[Path, ...]], progress: Progress) -> Path:
-    """Convert the files, and put the zoo into its place when it is whole."""
     final = found.folder
-    making = final.with_name(f".{final.name}.making")
-    shutil.rmtree(making, ignore_errors=True)
+    if _lacking(final, found.manifest) == set() and not _changed(final, found.here):
+        return final
+    files = {**found.here, **_fetch(found, lambda f, m="": progress(0.6 * f, m), download)}
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with alone(final.parent, lambda: progress(0.6, "Waiting for another zoo to be made")):
+            lacking = _lacking(final, found.manifest)
+            if lacking is None or _changed(final, files):
+                _make_again(found, files, lambda f, m="": progress(0.6 + 0.4 * f, m))
+            elif lacking:
+                with alone(final, lambda: progress(0.6, "Waiting for another change of this zoo")):
+                    _complete(found, {item: paths for item, paths in files.items() if item.name in lacking}, lacking)
+    except OSError as error:
+        raise ZooError(f"The zoo cannot be written to {final}: {error.strerror or error}.") from error
+    progress(1.0, "Ready")
+    return final
+
+
+def _make_again(found: Holding, files: dict[Wanted, tuple[Path, ...]], progress: Progress) -> None:
+    """Make the zoo; one of files that have changed since gives way, but stays beside it if experts have joined it."""
+    final = found.folder
+    if not (final / "zoo.yaml").is_file():
+        _make(found, files, progress)
+        return
+    trained = (final / RECORD).is_file()
+    names = (f"{final.name}~{number}" if trained else f".{final.name}~{number}" for number in count(1))
+    before = next(place for place in map(final.with_name, names) if not place.exists())
+    final.rename(before)
+    try:
+        _make(found, files, progress)
+    except BaseException:
+        before.rename(final)
+        raise
+    if not trained:
+        shutil.rmtree(before, ignore_errors=True)
+
+
+def _make(found: Holding, files: dict[Wanted, tuple[Path, ...]], progress: Progress) -> None:
+    """Make the zoo's folder; all of it appears or nothing."""
+    final = found.folder
+    if not any(item.role == "base" for item in files):
+        raise ZooError(f"{final} has been removed meanwhile. Fetch the zoo again.")
+    if final.is_dir() and any(final.iterdir()):
+        raise ZooError(f"{final} holds files, but no zoo.yaml. Move it away, then fetch the zoo again.")
     _check_room(final, files)
     stamps = _stamps(files)
-    try:
-        _convert(found, files, making, lambda f, m="": progress(0.6 + 0.4 * f, m))
+    with new_folder(final) as making:
+        _convert(found, files, making / "imported", progress)
+        for path in (making / "imported").iterdir():
+            path.rename(making / path.name)
+        (making / "imported").rmdir()
         document = yaml.safe_load((making / "zoo.yaml").read_text("utf-8"))
         document |= {"title": found.manifest.title, "description": found.manifest.description}
         document["tasks"] = _tasks(found.manifest, files, making)
@@ -159,58 +209,62 @@ def _make(found: Holding, files: dict[Wanted, tuple[Path, ...]], progress: Progr
         (making / "zoo.yaml").write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120))
         (making / STAMPS).write_text(json.dumps(stamps, indent=1), "utf-8")
         read_manifest(making)
-        shutil.rmtree(final, ignore_errors=True)  # it lacked images, or was made of other files
-        making.rename(final)
-    except OSError as error:
-        raise ZooError(f"The zoo cannot be written to {final}: {error.strerror}.") from error
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
-    progress(1.0, "Ready")
-    return final
 
 
-def _is_made(found: Holding) -> bool:
-    """Return whether the zoo was made, with all the images that are asked for, of the files that are here now."""
+def _complete(found: Holding, files: dict[Wanted, tuple[Path, ...]], lacking: Collection[str]) -> None:
+    """Bring images that a made zoo lacks; what else has come into its folder since stays."""
     final = found.folder
+    brought, stamps = final / ".brought", _stamps(files)
+    shutil.rmtree(brought, ignore_errors=True)  # of a process that was killed
+    try:
+        with new_folder(brought) as making:
+            named = {entry["name"]: entry.get("data") for entry in _tasks(found.manifest, files, making)}
+        targets = {path: final / "data" / path.name for path in (brought / "data").glob("*")}
+        for named_file in map(final.joinpath, named_files(read_manifest(final))):
+            if taken := next((target for target in targets.values() if named_file.is_relative_to(target)), None):
+                raise ZooError(
+                    f"zoo.yaml names {taken} for another task. Move those files, and say there where they are."
+                )
+        if stamps:
+            write_atomically(final / STAMPS, json.dumps({**_made_of(final), **stamps}, indent=1).encode())
+        (final / "data").mkdir(exist_ok=True)
+        for path, target in targets.items():
+            if target.is_dir():
+                shutil.rmtree(target)  # left by a process that was killed
+            path.replace(target)
+    finally:
+        shutil.rmtree(brought, ignore_errors=True)
+    document = read_yaml(final / "zoo.yaml", ZooError, "manifest")
+    tasks = [{**task, "data": named[task["name"]]} if task["name"] in lacking else task for task in document["tasks"]]
+    rewrite(final, {**document, "tasks": tasks})
+
+
+def _lacking(final: Path, manifest: Manifest) -> set[str] | None:
+    """Return the tasks whose images are asked for and not in a made zoo; None where it has not been made."""
     if not (final / "zoo.yaml").is_file():
-        return False
+        return None
     table = read_manifest(final).task_table
-    if not all(table[task.name].data for task in found.manifest.tasks if task.data and task.name in table):
-        return False
-    if not (final / STAMPS).is_file():  # made before these were written
-        return True
-    made_of = json.loads((final / STAMPS).read_text("utf-8"))
-    return all(made_of.get(label, stamp) == stamp for label, stamp in _stamps(found.here).items())
+    return {task.name for task in manifest.tasks if task.data and task.name in table and not table[task.name].data}
+
+
+def _changed(final: Path, files: Mapping[Wanted, tuple[Path, ...]]) -> bool:
+    """Return whether files of a person's own are others now than those that a zoo was made of."""
+    made_of = _made_of(final)
+    return any(made_of.get(label, stamp) != stamp for label, stamp in _stamps(files).items())
+
+
+def _made_of(final: Path) -> dict[str, list[int]]:
+    """Return what is known of the files that a zoo was made of."""
+    try:
+        return json.loads((final / STAMPS).read_text("utf-8"))
+    except (OSError, ValueError):  # made before these were written
+        return {}
 
 
 def _stamps(files: Mapping[Wanted, tuple[Path, ...]]) -> dict[str, list[int]]:
     """Return size and time of every file of a person's own; what comes from the hub does not change by itself."""
     own = {item.label: paths[0].stat() for item, paths in files.items() if item.scheme in OWN and paths}
     return {label: [status.st_size, status.st_mtime_ns] for label, status in own.items()}
-
-
-@contextmanager
-def _turn(final: Path, progress: Progress) -> Iterator[None]:
-    """Wait while somebody else makes the same zoo; a file system may know no locks."""
-    final.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(final.with_name(f".{final.name}.lock"), os.O_RDONLY | os.O_CREAT, 0o666)
-    try:
-        while _taken(handle):
-            progress(0.6, "Somebody else makes this zoo")
-            time.sleep(WAIT)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _taken(handle: int) -> bool:
-    """Take a lock; returns whether somebody else has it."""
-    with suppress(OSError):
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _fetch(found: Holding, progress: Progress, download: bool) -> dict[Wanted, tuple[Path, ...]]:
@@ -246,7 +300,6 @@ def _fetch(found: Holding, progress: Progress, download: bool) -> dict[Wanted, t
 
 def _check_room(final: Path, files: dict[Wanted, tuple[Path, ...]]) -> None:
     """Refuse where the converted models have no room; images are linked where the disk allows it."""
-    final.parent.mkdir(parents=True, exist_ok=True)
     needed = sum(path.stat().st_size for item, paths in files.items() if item.role != "data" for path in paths)
     free = shutil.disk_usage(final.parent).free
     if needed + SPARE > free:

@@ -25,9 +25,10 @@ INDEX = ".index.json"  # behind the name of weights that lie in shards: model-00
 WEIGHTS = (*ADAPTERS, *WHOLE, *(f"{name}{INDEX}" for name in WHOLE))
 BESIDE = (ADAPTER, "config.json", "open_clip_config.json", "preprocessor_config.json")  # say what the weights are
 PARQUET = ".parquet"
+SHARD = re.compile(r"[-_.]?\d+([-_]of[-_]\d+)?(?=\.parquet$)")
 PLACE = "{task}"  # in `heads:` of a description with a file for each task
 CONVERTED = "refs/convert/parquet"  # the hub's own parquet copy of data sets in other forms
-REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -142,12 +143,17 @@ def hub_cache() -> Path:
 
 
 def of_split(names: Iterable[str], split: str, configuration: str = "") -> list[str]:
-    """Return Parquet files of one split (and configuration) among the files of a data set."""
+    """Return Parquet files of one split (and configuration) among the files of a data set.
+
+    Files whose name goes on behind that of the split are taken where no others are there and all are shards of one.
+    """
     files = sorted(name for name in names if name.endswith(PARQUET))
     if configuration and any(configuration in Path(name).parts[:-1] for name in files):
         files = [name for name in files if configuration in Path(name).parts[:-1]]
-    pattern = re.compile(rf"(^|/)({re.escape(split)})(/|[-_.][^/]*$)")
-    return [name for name in files if pattern.search(name)]
+    start = rf"(^|/){re.escape(split)}"
+    exact = [name for name in files if re.search(rf"{start}(/|[-.][^/]*$|_\d[^/]*$)", name)]
+    longer = [name for name in files if re.search(rf"{start}_[^/]*$", name)]  # such as test_images-00000-of-00001
+    return exact or (longer if len({SHARD.sub("", name) for name in longer}) == 1 else [])
 
 
 def of_weights(names: Collection[str], path: str = "") -> list[str]:
@@ -176,6 +182,11 @@ def _shards(index: str, names: Collection[str]) -> list[str]:
 
 def _parse(role: str, name: str, source: str, about: int) -> Wanted:
     scheme = _scheme(source)
+    if scheme == LOCAL and _leads_out(source.partition(":")[2]):
+        raise ZooError(
+            f"'{source:.100}' leads out of the folder in which it is looked for. Write local:PATH with a path inside "
+            "that folder, and put the file there."
+        )
     if scheme in (LOCAL, NOWHERE):
         return Wanted(role, name, source, scheme, path=source.partition(":")[2], about=about)
     if scheme != HUB:
@@ -183,9 +194,13 @@ def _parse(role: str, name: str, source: str, about: int) -> Wanted:
     rest = source.removeprefix("hf:")
     repository, _, path = rest.partition(":")
     repository, _, revision = repository.partition("@")
-    if not REPOSITORY.fullmatch(repository) or ".." in Path(path).parts or path.startswith("/"):
+    if not REPOSITORY.fullmatch(repository) or _leads_out(path) or _leads_out(revision):
         raise ZooError(f"'{source:.100}' names no repository; write hf:OWNER/NAME, hf:OWNER/NAME@REVISION:FILE.")
     return Wanted(role, name, source, HUB, repository, revision, path, about=about)
+
+
+def _leads_out(path: str) -> bool:
+    return path.startswith("/") or ".." in Path(path).parts
 
 
 def _scheme(source: str) -> Scheme:

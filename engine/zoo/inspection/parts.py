@@ -85,16 +85,17 @@ def _base(zoo: Zoo, values: bool) -> Iterator[Finding]:
 
 def _model(zoo: Zoo, model: str, values: bool) -> Iterator[Finding]:
     weights = zoo.weights(model)
-    check_same_architecture(zoo.weights("base"), weights, model)
+    kind = "Expert" if model in zoo.manifest.expert_table else "Reference"
+    check_same_architecture(zoo.weights("base"), weights, model, kind)
     if values:
-        check_finite(weights, f"Expert '{model}'")
+        check_finite(weights, f"{kind} '{model}'")
     finite = ", all finite" if values else ""
     yield Finding("note", f"{model}: {len(weights.names)} tensors of the base's shapes{finite}")
-    yield from _precision(f"Expert '{model}'", weights, zoo.weights("base"))
+    yield from _precision(f"{kind} '{model}'", weights, zoo.weights("base"))
 
 
 def _precision(owner: str, weights: Weights, base: Weights) -> Iterator[Finding]:
-    """Return an expert of lower precision than the base: its task vector is rounded."""
+    """Return a model of lower precision than the base: its task vector is rounded."""
     for name in weights.names:
         own, of_base = weights.dtype(name), base.dtype(name)
         if own.itemsize < of_base.itemsize:

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import chain, count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import yaml
 
 from ...catalog import FINE_TUNING
 from ...errors import ZooError
-from ...manifest import STANDARD, Manifest, read_manifest, resolve_inside
+from ...manifest import STANDARD, Expert, Manifest, Reference, named_files, read_manifest, resolve_inside
 from ...recipe import explain, read_yaml
 from ..folder import Zoo
 
@@ -56,6 +57,7 @@ def adopt(
     methods = {task: called or _way(record, start is not None) for task, (_, record) in trained.items()}
     names = {task: _name(manifest, task, method, replace) for task, method in methods.items()}
     entries = {task: _entry(names[task], task, methods[task], *pair) for task, pair in trained.items()}
+    entries = {task: _placed(zoo.folder, manifest, entry) for task, entry in entries.items()}
     if start is not None:
         entries = {task: _started(entry, start, trained[task][1]) for task, entry in entries.items()}
     try:
@@ -63,7 +65,7 @@ def adopt(
             if start is not None:
                 _copy_base(start, resolve_inside(zoo.folder, entry["base"]))
         for task, (folder, _) in trained.items():
-            _copy(folder / EXPERT, _target(zoo.folder, manifest, names[task]))
+            _copy(folder / EXPERT, resolve_inside(zoo.folder, entries[task]["weights"]))
             if "factors" in entries[task]:
                 _copy(folder / FACTORS, resolve_inside(zoo.folder, entries[task]["factors"]))
         _write_record(zoo.folder, {names[task]: dict(record) for task, (_, record) in trained.items()})
@@ -79,14 +81,15 @@ def _adopt_reference(zoo: Zoo, name: str, folder: Path, record: Mapping[str, Any
     there = next((reference for reference in manifest.references if reference.name == name), None)
     if there is not None and not replace:
         raise ZooError(f"The zoo has a jointly trained model '{name}' already; --replace puts the new one in place.")
-    weights = f"{name}.safetensors" if there is None else there.weights
+    wanted = f"{name}.safetensors" if there is None else _replaceable(zoo.folder, there)
+    weights = _free(zoo.folder, wanted, manifest, there)
     try:
         _copy(folder / EXPERT, resolve_inside(zoo.folder, weights))
         _write_record(zoo.folder, {name: dict(record)})
-        if there is None:
+        if there is None or there.weights != weights:
             document = read_yaml(zoo.folder / "zoo.yaml", ZooError, "manifest")
-            document["references"] = [*(document.get("references") or []), {"name": name, "weights": weights}]
-            _rewrite(zoo.folder, document)
+            others = [entry for entry in document.get("references") or [] if entry["name"] != name]
+            rewrite(zoo.folder, {**document, "references": [*others, {"name": name, "weights": weights}]})
     except OSError as error:
         raise ZooError(f"The model cannot be written to {zoo.folder}: {error.strerror}.") from error
     return {name: name}
@@ -168,13 +171,38 @@ def _copy_base(start: Zoo, target: Path) -> None:
     write_weights(target, start.weights("base"), metadata={"base_of": start.manifest.name})
 
 
-def _target(folder: Path, manifest: Manifest, name: str) -> Path:
-    expert = manifest.expert_table.get(name)
-    fresh = expert is None or bool(expert.aligned)  # what an alignment wrote stays what it was
-    path = resolve_inside(folder, f"experts/{name}.safetensors" if fresh else expert.weights)
-    if expert is not None and path.suffix != ".safetensors":
-        raise ZooError(f"Expert '{name}' lies in {expert.weights}; only .safetensors files are replaced.")
-    return path
+def _placed(folder: Path, manifest: Manifest, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an expert's entry with places for its files that nothing else of the zoo has.
+
+    Weights that give way are replaced where they lie; what an alignment wrote stays what it was.
+    """
+    there = manifest.expert_table.get(entry["name"])
+    files = {name: entry[name] for name in ("weights", "factors") if name in entry}
+    if there is not None and not there.aligned:
+        files["weights"] = _replaceable(folder, there)
+    return {**entry, **{name: _free(folder, path, manifest, there) for name, path in files.items()}}
+
+
+def _replaceable(folder: Path, there: Expert | Reference) -> str:
+    """Return the place of weights that others are to be written to."""
+    if resolve_inside(folder, there.weights).suffix != ".safetensors":
+        raise ZooError(f"'{there.name}' lies in {there.weights}; only .safetensors files are replaced.")
+    return there.weights
+
+
+def _free(folder: Path, wanted: str, manifest: Manifest, own: Expert | Reference | None) -> str:
+    """Return a place in a zoo's folder that only its own entry may name: the wanted one, else a numbered one beside it.
+
+    An entry that was renamed keeps its files, which then bear the name of another. No name of an expert holds a ``~``.
+    """
+    changed = {
+        "experts": tuple(expert for expert in manifest.experts if expert is not own),
+        "references": tuple(reference for reference in manifest.references if reference is not own),
+    }
+    taken = {resolve_inside(folder, path) for path in named_files(manifest.model_copy(update=changed))}
+    path = Path(wanted)
+    beside = (path.with_name(f"{path.stem}~{number}{path.suffix}") for number in count(2))
+    return next(free.as_posix() for free in chain((path,), beside) if resolve_inside(folder, str(free)) not in taken)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -203,22 +231,14 @@ def _write_record(folder: Path, records: Mapping[str, Any]) -> None:
 
 
 def _write_manifest(folder: Path, manifest: Manifest, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Name experts in zoo.yaml; comments above its first key stay, others do not survive the rewriting.
-
-    Of an expert that gives way only the place of its weights stays.
-    """
+    """Name experts in zoo.yaml; comments above its first key stay, others do not survive the rewriting."""
     changed = {entry["name"]: entry for entry in entries}
     document = read_yaml(folder / "zoo.yaml", ZooError, "manifest")
     known = document.get("experts") or []
-    listed = [_renewed(entry, changed[entry["name"]]) if entry["name"] in changed else entry for entry in known]
+    listed = [dict(changed.get(entry["name"], entry)) for entry in known]
     fresh = [dict(entry) for name, entry in changed.items() if name not in manifest.expert_table]
     if fresh or listed != known:
-        _rewrite(folder, {**document, "experts": [*listed, *fresh]})
-
-
-def _renewed(entry: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of an expert whose weights have been replaced."""
-    return {**new, "weights": new["weights"] if entry.get("aligned") else entry["weights"]}
+        rewrite(folder, {**document, "experts": [*listed, *fresh]})
 
 
 def put_aligned(
@@ -243,11 +263,13 @@ def put_aligned(
     Raises:
         ZooError: an expert is gone, a name is taken, or the folder cannot be written; the manifest stays as it was.
     """
-    table = read_manifest(zoo.folder).expert_table
+    manifest = read_manifest(zoo.folder)
+    table = manifest.expert_table
     changes = {}
     for expert, name in listed.items():
-        entry = {"weights": f"aligned/{name}.safetensors", "aligned": method, **({"method": called} if called else {})}
         there = table.get(name)
+        weights = _free(zoo.folder, f"aligned/{name}.safetensors", manifest, there)
+        entry = {"weights": weights, "aligned": method, **({"method": called} if called else {})}
         if expert not in table:
             raise ZooError(f"The zoo has no expert '{expert}' any more, so its aligned form is not listed.")
         if name != expert and there is not None and (there.weights, there.aligned) != (entry["weights"], method):
@@ -266,18 +288,23 @@ def put_aligned(
             changed = {**entry, **changes.get(entry["name"], {})}
             fresh = [{**changed, "name": name}] if beside and name not in table else []
             entries += [entry if beside else changed, *fresh]
-        _rewrite(zoo.folder, {**document, "experts": entries, **({"heads": heads} if heads else {})})
+        rewrite(zoo.folder, {**document, "experts": entries, **({"heads": heads} if heads else {})})
     except OSError as error:
         raise ZooError(f"The experts cannot be written to {zoo.folder}: {error.strerror}.") from error
 
 
-def _rewrite(folder: Path, document: dict[str, Any]) -> None:
+def rewrite(folder: Path, document: dict[str, Any]) -> None:
+    """Write a changed zoo.yaml in one step; comments above its first key stay.
+
+    Raises:
+        ZooError: it would be no manifest.
+    """
     path = folder / "zoo.yaml"
     try:
         Manifest.model_validate(document)
     except ValueError as error:
-        raise ZooError(f"zoo.yaml could not name the new experts: {explain(error, Manifest)}") from error
+        raise ZooError(f"zoo.yaml cannot be changed: {explain(error, Manifest)}") from error
     lines = path.read_text("utf-8").splitlines(keepends=True)
-    header = "".join(lines[: next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)])
+    header = "".join(takewhile(lambda line: not line.strip() or line.startswith("#"), lines))
     text = header + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
     write_atomically(path, text.encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ...errors import ZooError
 from ...recipe import Frozen, read_yaml
@@ -23,6 +23,12 @@ class Target(Frozen):
     least: Number | None = None
     most: Number | None = None
     met: bool
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Target:
+        if self.least is None and self.most is None:
+            raise ValueError(f"the target '{self.target}' has no bounds; give it `least`, `most` or both")
+        return self
 
     @property
     def aim(self) -> str:
