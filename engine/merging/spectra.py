@@ -103,17 +103,19 @@ def _leading_vectors(gram: Tensor, rank: int) -> Tensor:
 
     size = len(gram)
     try:  # what scipy reads without copying is the transpose
-        found = linalg.eigh(
+        vectors = linalg.eigh(
             gram.numpy().T,
             lower=False,
             overwrite_a=True,
             check_finite=False,
             subset_by_index=(size - rank, size - 1),
             driver="evr",
-        )
+        )[1]
     except linalg.LinAlgError as error:
         raise torch.linalg.LinAlgError(str(error)) from None
-    return torch.linalg.qr(torch.from_numpy(found[1])).Q
+    if vectors.shape[1] < rank:  # LAPACK finds none where a number is not finite
+        raise torch.linalg.LinAlgError(f"{vectors.shape[1]} eigenvectors of {rank} were found")
+    return torch.linalg.qr(torch.from_numpy(vectors)).Q
 
 
 def leading_svd(

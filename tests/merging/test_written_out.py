@@ -1,5 +1,7 @@
 """Methods that are computed in pieces, by brackets or by Gram matrices, against their definitions written out."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from engine.errors import MergeError
 from engine.merging import spectra
 from engine.merging.apply import merge
 from engine.merging.regmean import LayerInputs
@@ -101,6 +104,14 @@ def test_matrices_that_are_hard_for_a_gram_matrix_have_their_leading_triples(dty
         assert torch.allclose(found[1] / scale, expected[1][:15] / scale, atol=1e-4)
         gram = found[0].T @ found[0]
         assert torch.allclose(gram, torch.eye(15, dtype=dtype), atol=1e-4)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_matrix_with_a_number_that_is_none_has_no_triples(number):
+    matrix = torch.ones(60, 40)
+    matrix[3, 4] = number
+    with pytest.raises(MergeError, match="does not converge"):
+        leading_triples(matrix, 8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
