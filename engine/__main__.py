@@ -33,11 +33,13 @@ from .commands import (
 from .errors import EngineError
 from .outgoing import terminal_lines
 
+STOPPED = 130  # exit code of what somebody interrupts
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Merge fine-tuned vision experts, see what merging does to their representations, and repair it.",
+    help="Merge fine-tuned experts of images or texts, see what merging does to their representations, and repair it.",
 )
 app.command("run")(work.run)
 app.command("merge")(merge.merge)
@@ -80,9 +82,13 @@ def main() -> None:
             f"Unexpected {type(error).__name__}: {terminal_lines(str(error))}\nSet MERGELENS_DEBUG=1 to see where.\n"
         )
         raise SystemExit(70) from None
-    except KeyboardInterrupt:
+    except SystemExit as end:
+        if end.code == STOPPED:
+            sys.stderr.write("Stopped.\n")
+        raise
+    except KeyboardInterrupt:  # before typer is at work, which ends otherwise
         sys.stderr.write("Stopped.\n")
-        raise SystemExit(130) from None
+        raise SystemExit(STOPPED) from None
 
 
 if __name__ == "__main__":

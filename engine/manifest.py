@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from .catalog.datasets import known_dataset, prompts_of, with_set
 from .catalog.prompts import Templates, Words, prompts_in_words
-from .errors import ZooError
+from .errors import ZooError, nearest
 from .preparation import Preprocess, Tokenisation
 from .recipe import LATER, MAX_RECIPE_BYTES, RESERVED_STATES, Forward, Frozen, Sparse, explain, read_yaml
 from .rounding import spelled
@@ -264,8 +264,8 @@ def locate_description(zoo: str) -> Path:
         raise ZooError(
             f"The zoo '{zoo}' has to be made first: `python -m engine zoo build {zoo} --out DIR`; then name DIR."
         )
-    known = ", ".join(listed.name for listed in known_zoos()) or "none"
-    raise ZooError(f"There is no zoo '{zoo:.200}': neither a bundled one ({known}) nor a folder with a zoo.yaml.")
+    meant = nearest(zoo, [listed.name for listed in known_zoos()])
+    raise ZooError(f"There is no zoo '{zoo:.200}', nor a folder of that name with a zoo.yaml. {meant}")
 
 
 def manifest_file(place: Path) -> Path:

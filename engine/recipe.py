@@ -201,7 +201,8 @@ def parse_recipe(document: Any, *, origin: str = "recipe") -> Recipe:
         RecipeError: with the place, what was found and the nearest valid name.
     """
     if not isinstance(document, dict):
-        raise RecipeError(f"The {origin} is a {type(document).__name__}; a mapping of keys such as `merge:` is needed.")
+        what = "empty" if document is None else f"a {type(document).__name__}"
+        raise RecipeError(f"The {origin} is {what}; a mapping of keys such as `merge:` is needed.")
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
@@ -284,7 +285,8 @@ def explain_item(item: Mapping[str, Any], model: type[BaseModel]) -> str:
         return f"'{place}' is missing."
     message = _shortened(item["msg"].removeprefix("Value error, "))
     found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r:.80})"
-    return f"'{place}': {message}{found}." if place else f"{message}."
+    end = "" if not found and message.endswith((".", "?")) else "."
+    return f"'{place}': {message}{found}{end}" if place else f"{message}{end}"
 
 
 class Request(Frozen):

@@ -64,7 +64,8 @@ def experiment(
         return
     if table or name is None:
         parts = (networks_table, claims_table, elsewhere_table, clause_lists)
-        say("\n\n".join(part() for part in parts)) if table else _listed()
+        unused = any((zoo, also, quick, foreseen, out, ship, service))
+        say("\n\n".join(part() for part in parts)) if table else _listed(unused=unused)
         return
     from ..store import Store
 
@@ -183,7 +184,9 @@ def _is_result(target: Path | None, spec: Experiment) -> bool:
         return False
 
 
-def _listed() -> None:
+def _listed(*, unused: bool) -> None:
+    if unused:
+        raise EngineError("Name an experiment, or 'all'; without a name they are listed, which takes no options.")
     for known in experiment_names():
         spec = read_experiment(known)
         say_line(f"{known}: {spec.title} ({spec.paper}, {spec.part}; about {spec.minutes:g} min)")
@@ -228,8 +231,9 @@ def _foreseen_on(zoo: str, specs: list[Experiment], store: Store, *, quick: bool
     from ..pipeline.studies.foreseen import estimate_experiments
 
     found = estimate_experiments(specs, zoo, store, quick=quick)
+    minutes = max(round(found.seconds / 60), 1)
     text = (
-        f"Foreseen: {found.runs:,} runs, about {found.seconds / 60:,.0f} minutes, "
+        f"Foreseen on {_called(zoo)}: {found.runs:,} runs, about {minutes:,} minute{'s' if minutes > 1 else ''}, "
         f"{found.peak_memory_bytes / 2**30:.1f} GiB of memory, {found.disk_bytes / 2**30:.1f} GiB in the store at most "
         f"({found.basis}). What the store has already is not computed again."
     )

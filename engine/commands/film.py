@@ -12,6 +12,8 @@ from ..errors import RecipeError
 from ..rounding import rounded
 from ..store.outputs import check_folder
 from ..sweeps import parse_setting
+from ..sweeps.frames import SEED
+from ..sweeps.table import span
 from ..zoo.nouns import kind_of_zoo
 from .printing import progress_line, say
 from .work import Quiet, Service, carrier
@@ -83,9 +85,10 @@ def printed(document: dict[str, Any], many: str) -> str:
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
     counts = [task["evaluated"] for task in document["tasks"]]
     drawn = sum(task["drawn"] for task in document["tasks"])
+    seeds = "seeds as listed" if document["place"] == SEED else f"seed {document['seed']}"
     lines.append(
-        f"in-domain accuracy in percent on {min(counts)}-{max(counts)} evaluation {many} a task, protocol "
-        f"{document['protocol']}, seed {document['seed']}; {drawn} {many} drawn"
+        f"in-domain accuracy in percent on {span((min(counts), max(counts)))} evaluation {many} a task, protocol "
+        f"{document['protocol']}, {seeds}; {drawn} {many} drawn"
     )
     return "\n".join([*lines, document["chance"]] if document["chance"] else lines)
 

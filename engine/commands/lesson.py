@@ -91,7 +91,7 @@ def measure(
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train and compare the small networks of a lesson, in seconds, and write their numbers down."""
+    """Train and compare the small networks of a lesson, in a minute, and write their numbers down."""
     from ..errors import nearest
     from ..lessons.measured import NETWORKS
     from ..pipeline.studies.networks import STUDIES

@@ -20,7 +20,7 @@ def merge(
     out: Annotated[Path, typer.Option(help="The safetensors file to write.")] = Path("merged.safetensors"),
     base: Annotated[Path | None, typer.Option(help="The pretrained weights.")] = None,
     expert: Annotated[list[Path] | None, typer.Option(help="An expert's weights; give it once for each.")] = None,
-    method: Annotated[str, typer.Option(help="Merge method.")] = "task_arithmetic",
+    method: Annotated[str | None, typer.Option(help="Merge method; without it task_arithmetic.")] = None,
     param: Annotated[list[str] | None, typer.Option(help="A parameter of the method, such as scaling=0.3.")] = None,
     transform: Annotated[list[str] | None, typer.Option(help="A transform, such as lwptv or lwptv:eta=0.7.")] = None,
     receipt: Annotated[bool, typer.Option(help="Write beside the file what came from which expert.")] = True,
@@ -32,13 +32,17 @@ def merge(
     if (recipe is None) == (base is None):
         raise RecipeError("Give either a recipe, or --base and --expert files.")
     if recipe is not None:
+        if method is not None or expert or param or transform:
+            raise RecipeError(
+                "A recipe says itself what is merged and how; leave --expert, --method, --param and --transform out."
+            )
         from ..recipe import read_recipe
 
         check_file(out, (recipe,), force=True)  # what the recipe names is looked at below
         seconds = merge_recipe(read_recipe(recipe), out, say, force=force, receipt=receipt)
     else:
         transforms = [_call(text) for text in transform or []]
-        call = MethodCall(method=method, params=params_from(param or []))
+        call = MethodCall(method=method or "task_arithmetic", params=params_from(param or []))
         files = expert or []
         seconds = merge_files(base, files, call, transforms, out, say=say, force=force, receipt=receipt)
     say(f"Wrote {out} ({out.stat().st_size / 2**20:.1f} MiB) in {seconds:.2f} s.")

@@ -33,12 +33,15 @@ def list_runs(
     parent: Annotated[str | None, typer.Option(help="Only what belongs to this run, e.g. the runs of a sweep.")] = None,
 ) -> None:
     """List runs, newest first; those that belong to another one are listed with it."""
-    rows = Store().runs.list(limit=limit, search=search, parent=parent, children=parent is not None)
+    runs = Store().runs
+    if parent is not None:
+        runs.get(parent)
+    rows = runs.list(limit=limit, search=search, parent=parent, children=parent is not None)
     for row in rows:
         facts = f"{row.id}  {row.state:<10} {100 * row.fraction:3.0f} %  {row.elapsed:6.1f} s  {row.kind}"
         say_line(f"{facts}: {row.name}")
     if not rows:
-        say("The store holds no runs yet.")
+        say("No run is found." if search or parent is not None else "The store holds no runs yet.")
 
 
 @app.command()
@@ -50,6 +53,8 @@ def show(run: RunId) -> None:
     row = store.runs.get(run)
     created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row.created))
     say_line(f"{row.id}  {row.state}  {row.name}  (asked for {created}, {row.elapsed:.1f} s)")
+    if row.deleted:
+        say_line(f"Deleted; `runs delete --undo {row.id}` brings it back.")
     if row.error:
         say_line(f"Reason: {row.error}")
     if row.state == "finished" and row.kind == "run":
@@ -67,7 +72,11 @@ def cancel(run: RunId) -> None:
 @app.command()
 def resume(run: RunId) -> None:
     """Queue a cancelled or failed run again; its finished steps are kept."""
-    say(f"{run} is {Store().runs.resume(run).state}.")
+    store = Store()
+    say(f"{run} is {store.runs.resume(run).state}.")
+    status = store.lease.status()
+    if status is None or not status.alive:
+        say("No engine is running; `serve --detach` starts one, which carries it out.")
 
 
 @app.command()
@@ -77,6 +86,8 @@ def delete(
     """Delete a run; until garbage collection it can be brought back."""
     runs = Store().runs
     if undo:
+        if not runs.get(run).deleted:
+            raise StoreError(f"The run '{run}' is not deleted.")
         say(f"{runs.undelete(run).id} is back.")
         return
     runs.delete(run)

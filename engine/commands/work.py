@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import EngineError
 from ..outgoing import terminal_lines
 from ..report import Report, schema_json
 from ..rounding import rounded
 from ..store.outputs import check_folder
+from ..sweeps.table import span
 from ..zoo.nouns import kind_of_zoo
 from .printing import progress_line, say
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ..pipeline.local import Carrier
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
+PROJECTIONS = ("tsne", "umap", "pca", "none")
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there already; inputs never are.")]
 
 Service = Annotated[
@@ -48,6 +51,8 @@ def run(
     from ..recipe import read_recipe
     from ..store import Store
 
+    if projection not in PROJECTIONS:
+        raise EngineError(f"--projection is '{projection:.80}'; give {', '.join(PROJECTIONS[:-1])} or none.")
     document = read_recipe(recipe)
     if out is not None:
         check_folder(out)
@@ -98,8 +103,8 @@ def summary(report: Report) -> str:
     counts = {sample.evaluate for sample in report.samples.values()}
     many = kind_of_zoo(report.recipe.zoo).many
     lines.append(
-        f"accuracy in percent on {min(counts, default=0)}-{max(counts, default=0)} evaluation {many} a task, "
-        f"protocol {report.protocol}, seeds {', '.join(map(str, report.seeds))}"
+        f"accuracy in percent on {span((min(counts, default=0), max(counts, default=0)))} evaluation {many} a task, "
+        f"protocol {report.protocol}, seed{'s' if len(report.seeds) > 1 else ''} {', '.join(map(str, report.seeds))}"
     )
     lines += [f"Warning: {warning}" for warning in report.warnings]
     return terminal_lines("\n".join(lines))

@@ -26,7 +26,7 @@ def test_run_prints_a_table_and_refuses_a_full_folder(command, recipe, tmp_path)
     code, out, _ = command("run", recipe, "--out", tmp_path / "run", "-q")
     assert code == 0
     assert "pretrained" in out
-    assert "24 evaluation images" in out.replace("24-24", "24")
+    assert "on 24 evaluation images a task, protocol held_out, seed 0" in out
     code, _, err = command("run", recipe, "--out", tmp_path / "run", "-q")
     assert code == 1
     assert "not empty" in err
@@ -78,6 +78,9 @@ def test_a_recipe_merges_to_the_same_weights_as_a_run(command, recipe, tmp_path)
     assert command("merge", recipe, "--out", tmp_path / "m.safetensors")[0] == 0
     one, other = load_file(tmp_path / "run" / "merged.safetensors"), load_file(tmp_path / "m.safetensors")
     assert all(torch.equal(one[name], other[name]) for name in one)
+    for option in (("--method", "ties"), ("--param", "scaling=0.9"), ("--transform", "dare"), ("--expert", "e.pt")):
+        code, _, err = command("merge", recipe, *option, "--out", tmp_path / "other.safetensors")
+        assert (code, "leave --expert, --method, --param and --transform out" in err) == (1, True), option
 
 
 def test_runs_can_be_listed_shown_exported_and_deleted(command, recipe, tmp_path):
@@ -95,8 +98,12 @@ def test_runs_can_be_listed_shown_exported_and_deleted(command, recipe, tmp_path
     assert r"\begin{tabular}" in (tmp_path / "table.tex").read_text()
     assert command("runs", "delete", run)[0] == 0
     assert "no runs" in command("runs", "list")[1]
+    assert f"`runs delete --undo {run}` brings it back" in command("runs", "show", run)[1]
     assert command("runs", "delete", "--undo", run)[0] == 0
+    assert "is not deleted" in command("runs", "delete", "--undo", run)[2]
     assert run in command("runs", "list")[1]
+    assert "No run is found" in command("runs", "list", "--search", "xyzzy")[1]
+    assert command("runs", "list", "--parent", "nope")[0] == 1
 
 
 def test_a_sweep_prints_its_table_and_marks_the_best(command, recipe, tmp_path):
@@ -147,3 +154,30 @@ def test_a_first_manifest_is_drafted_from_the_files(command, tmp_path):
     code, _, err = command("zoo", "init", folder)
     assert code == 1
     assert "exists already" in err
+
+
+def test_a_stopped_command_says_so(command, recipe, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("engine.pipeline.local.run_recipe", interrupted)
+    assert command("run", recipe, "-q") == (130, "", "Stopped.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("experiment", "--foreseen"), "Name an experiment, or 'all'"),
+        (("zoo", "check", "mini9"), "There is no zoo 'mini9', nor a folder of that name with a zoo.yaml. Did you mean"),
+    ],
+)
+def test_what_is_asked_for_wrongly_is_refused_with_what_is_meant(command, arguments, said):
+    code, _, err = command(*arguments)
+    assert code == 1
+    assert said in err
+
+
+def test_a_recipe_that_is_empty_and_a_projection_of_no_kind_are_refused(command, recipe, tmp_path):
+    assert "give tsne, umap, pca or none" in command("run", recipe, "--projection", "foo")[2]
+    (tmp_path / "empty.yaml").write_text("")
+    assert "is empty; a mapping" in command("run", tmp_path / "empty.yaml")[2]
