@@ -112,7 +112,7 @@ def _so_far(row: Run) -> None:
     table = table_of(row)
     if table is not None and table.points:
         st.caption(f"{len(table.points)} of {SweepRequest.parse(row.request).count()} runs are there.")
-        _figure(table, row, "in")
+        _figure(table, row, "in", ticking=True)
 
 
 def _ended(row: Run) -> None:
@@ -158,7 +158,7 @@ def _measure(table: SweepTable) -> str | None:
     )
 
 
-def _figure(table: SweepTable, row: Run, measure: str) -> None:
+def _figure(table: SweepTable, row: Run, measure: str, *, ticking: bool = False) -> None:
     states = [
         state for state in measured_states(table, measure) if state not in ("pretrained", *REFERENCE_STATES, "expert")
     ]
@@ -180,7 +180,7 @@ def _figure(table: SweepTable, row: Run, measure: str) -> None:
         drawing.figure.update_xaxes(range=_span(row))
     plot(drawing, key="sweep.figure")
     st.caption(plain(f"{table.provenance()} Sweep {row.id}."))
-    numbers_of(drawing, "sweep.figure", row.id)
+    numbers_of(drawing, "sweep.figure", row.id, ticking=ticking)
 
 
 def _span(row: Run) -> list[float] | None:

@@ -4,6 +4,7 @@
 const LEVELS = { overlay: 1, top: 2, base: 3, plane: 4, layout: 5 };
 const HALO_UP_TO = 6000; // more selected points than this are drawn without a rim
 const LABELS_UP_TO = 24;
+const FEW = 12; // points of a category that its name would hide, where it stood upon them
 const LABEL_SIZE = 12;
 const SHARE_OF_SCREEN = 0.42; // that panels are high at most, so that what is selected in them is on the screen too
 const LOWEST = 240; // css px
@@ -175,11 +176,11 @@ function paintLabels(scatter, plot, context) {
   context.lineJoin = "round";
   context.globalAlpha = kept.selectedCount ? 0.6 : 1;
   const taken = [];
-  for (const { category, at } of scatter.mediansOf(plot)) {
+  for (const { category, at, size } of scatter.mediansOf(plot)) {
     if (focus !== null && focus !== category) continue;
     const [x, y] = plot.toPixels(at);
     const half = context.measureText(names[category]).width / 2 + 3;
-    const place = freePlace(taken, clamp(x, half, Math.max(half, plot.plane.width - half)), y, half, plot.plane);
+    const place = freePlace(taken, clamp(x, half, Math.max(half, plot.plane.width - half)), y, half, plot.plane, size);
     if (!place) continue;
     context.lineWidth = 3.5;
     context.strokeStyle = css(theme.background, 0.86);
@@ -190,8 +191,8 @@ function paintLabels(scatter, plot, context) {
   context.globalAlpha = 1;
 }
 
-function freePlace(taken, x, y, half, plane) {
-  for (const shift of [0, -15, 15, -29, 29]) {
+function freePlace(taken, x, y, half, plane, size) {
+  for (const shift of size > FEW ? [0, -15, 15, -29, 29] : [-15, 15, -29, 29, 0]) {
     const box = { x, y: y + shift, half };
     if (box.y < 8 || box.y > plane.height - 8) continue;
     const clash = taken.some((other) => Math.abs(other.y - box.y) < 14 && Math.abs(other.x - x) < other.half + half);

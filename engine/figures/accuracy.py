@@ -130,7 +130,7 @@ def delta_heatmap(report: Report, reference: str, theme: Theme) -> Drawing:
     figure = compose(
         [heatmap, marks],
         theme,
-        height=150 + 34 * len(states),
+        height=260 + 34 * len(states),
         plot_bgcolor=GAP[theme],
         xaxis=CATEGORIES,
         yaxis={**CATEGORIES, "autorange": "reversed"},

@@ -8,6 +8,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ..experiments import Experiment, ExperimentResult, Measure, PointResult
+from ..rounding import rounded
 from .drawing import Drawing, compose, number, plain, wrapped
 from .palette import GRID, MUTED, Theme, state_colour
 
@@ -50,7 +51,7 @@ def experiment_dots(spec: Experiment, result: ExperimentResult, measure: Measure
         x=ends,
         y=labels,
         mode="text",
-        text=[f"{BEHIND}{value:,.{digits}f}" for value in means],
+        text=[BEHIND + rounded(value, digits, grouped=True) for value in means],
         textposition="middle right",
         textfont={"size": 12},
         cliponaxis=False,

@@ -1,6 +1,7 @@
 """Recipes as the form sees them: are they valid, how do they differ, what is their zoo. No widgets."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from engine.catalog import CALIBRATORS, MERGE_METHODS, TRANSFORMS, resolve
@@ -30,15 +31,35 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
         before = resolve(before)
     except EngineError:
         return ["method"]
-    rest = ("transforms", "merge", "calibrators")
+    rest = ("experts", "transforms", "merge", "calibrators")
     old, new = (_flat(recipe.model_dump(mode="json", exclude=set(rest))) for recipe in (before, after))
     others = [
         f"{_name_of(name)} {_value_text(old, name)} → {_value_text(new, name)}"
         for name in dict.fromkeys([*new, *old])
         if old.get(name) != new.get(name)
     ]
-    found = [*_changes(before, after), *others]
-    return found or ([] if before.model_dump() == after.model_dump() else ["other settings"])
+    found = [*_expert_changes(before, after), *_changes(before, after), *others]
+    same = before.model_dump(exclude={"experts"}) == after.model_dump(exclude={"experts"})
+    return found or ([] if same else ["other settings"])
+
+
+def _expert_changes(before: Recipe, after: Recipe) -> list[str]:
+    """List experts that came in, went out or are weighed otherwise."""
+    old, new = (_weights(recipe) for recipe in (before, after))
+    if old == new:
+        return [] if list(old) == list(new) else ["another order of experts"]
+    gone, added = [name for name in old if name not in new], [name for name in new if name not in old]
+    found = [f"{sign} {', '.join(names)}" for sign, names in (("+", added), ("−", gone)) if names]
+    changed = [name for name in new if name in old and old[name] != new[name]]
+    return found + [f"{name} weight {old[name]:g} → {new[name]:g}" for name in changed]
+
+
+def _weights(recipe: Recipe) -> dict[str, float]:
+    if isinstance(recipe.experts, str):
+        with suppress(EngineError):  # a zoo that is not at hand is named as another one
+            return {expert.name: 1.0 for expert in zoo_manifest(recipe.zoo).experts}
+        return {}
+    return {expert.name: expert.weight for expert in recipe.experts}
 
 
 def _changes(before: Recipe, after: Recipe) -> list[str]:

@@ -256,8 +256,9 @@ def plot(drawing: Drawing, *, key: str, name: str = "", pick: Pick | None = None
             st.rerun()
 
 
-@st.fragment
-def numbers_of(drawing: Drawing, key: str, name: str, said: str = "", run: RunView | None = None) -> None:
+def numbers_of(
+    drawing: Drawing, key: str, name: str, said: str = "", run: RunView | None = None, *, ticking: bool = False
+) -> None:
     """Draw the numbers behind a figure once somebody opens them, to read and to take along.
 
     Args:
@@ -266,7 +267,14 @@ def numbers_of(drawing: Drawing, key: str, name: str, said: str = "", run: RunVi
         name: begins the files' names.
         said: the caption that the numbers have in LaTeX, where the page says one.
         run: the run that they are of, whose recipe is offered too, where they are of one.
+        ticking: the figure is part of a fragment that draws itself again by time. One inside of it is sent without
+            what stands before it when both are drawn at once, and the browser loses the page.
     """
+    draw = _numbers if ticking else st.fragment(_numbers)
+    draw(drawing, key, name, said, run)
+
+
+def _numbers(drawing: Drawing, key: str, name: str, said: str, run: RunView | None) -> None:
     part = st.expander("Table and download", icon=":material/table_rows:", key=f"{key}.numbers", on_change="rerun")
     if not part.open:
         return

@@ -34,7 +34,7 @@ def first_results(row: Run) -> None:
     )
     told = called(told, kind_of_zoo(str(row.request.get("recipe", {}).get("zoo", ""))))
     st.caption(plain(told))
-    numbers_of(drawing, "job.glance", "first-accuracies", told)
+    numbers_of(drawing, "job.glance", "first-accuracies", told, ticking=True)
 
 
 @st.cache_resource(max_entries=16, ttl="10m", show_spinner=False)

@@ -5,6 +5,7 @@ import pytest
 from engine.catalog import resolve
 from engine.recipe import parse_recipe
 from pages.forms.recipes import differences
+from pages.shared.zoos import zoo_manifest
 
 
 def recipe(**changes):
@@ -14,6 +15,7 @@ def recipe(**changes):
 
 LWPTV = [{"method": "lwptv", "params": {"eta": 0.7}}]
 PROB = {"method": "prob_surgery"}
+BUNDLED = [expert.name for expert in zoo_manifest("mini8").experts]
 CASES = {
     "nothing": ({}, []),
     "a value": ({"merge": {"method": "task_arithmetic", "params": {"scaling": 0.5}}}, ["λ 0.3 → 0.5"]),
@@ -24,6 +26,16 @@ CASES = {
         {"calibrators": [{"method": "surgery", "params": {"rank": 4}, "on": "pretrained"}]},
         ["Surgery: repairs pretrained"],
     ),
+    "fewer experts": (
+        {"experts": [{"name": name} for name in BUNDLED if name not in ("flowers", "charts")]},
+        ["\u2212 flowers, charts"],
+    ),
+    "a weight": (
+        {"experts": [{"name": name, "weight": 1.0 + (name == "signs")} for name in BUNDLED]},
+        ["signs weight 1 → 2"],
+    ),
+    "all by name": ({"experts": [{"name": name} for name in BUNDLED]}, []),
+    "experts in another order": ({"experts": [{"name": name} for name in BUNDLED[::-1]]}, ["another order of experts"]),
     "an order": ({"calibrators": [PROB, {"method": "surgery", "params": {"rank": 4}}]}, None),
     "images": ({"probe": {"samples_per_task": 20}}, ["samples per task all → 20"]),
     "seeds": ({"seeds": [0, 1]}, ["seeds [0] → [0, 1]"]),

@@ -1,6 +1,7 @@
 """The sweep page: choose, see the cost, start, follow, read the curve, open a run."""
 
 import pytest
+import streamlit as st
 
 from engine.report import read_report
 from engine.store import Run
@@ -116,6 +117,30 @@ def test_a_sweep_at_work_shows_what_is_there_and_can_be_cancelled(workspace, ope
     assert "has not finished" in texts(app)
     app.button(key="sweep.cancel").click().run()
     assert workspace.store.runs.get(row.id).state in ("cancelling", "cancelled")
+
+
+def test_nothing_that_draws_itself_again_by_time_holds_another_fragment(workspace, open_app, swept, monkeypatch):
+    """Both are sent at once then, the inner one without what stands before it, and the browser loses the page."""
+    real, ticking, nested = st.fragment, [], []
+
+    def fragment(function, *, run_every=None):
+        def draw(*arguments):
+            if ticking:
+                nested.append(function.__name__)
+            if not run_every:
+                return real(function)(*arguments)
+            ticking.append(function)
+            try:
+                return function(*arguments)
+            finally:
+                ticking.pop()
+
+        return draw
+
+    monkeypatch.setattr(st, "fragment", fragment)
+    app = open_app("sweep", sweep=swept[0].id)
+    assert len(app.get("plotly_chart")) == 1
+    assert not nested
 
 
 def test_a_finished_sweep_marks_the_best_and_names_what_failed(workspace, open_app, swept):

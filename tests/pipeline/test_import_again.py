@@ -108,6 +108,8 @@ def test_configs_beside_a_file_of_weights_count(root, key):
     second = key(place)
     (root / "notes.json").write_text("{}")
     assert key(place) == second != first
+    (root / "vocabulary.json").write_text("{}")
+    assert key(place) != second
     (root / "tower.json").write_text("{}")
     given = key(place, architecture=str(root / "tower.json"))
     (root / "tower.json").write_text("{ }")

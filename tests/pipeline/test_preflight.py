@@ -188,6 +188,16 @@ def test_rates_that_are_found_at_the_same_time_are_all_kept(tmp_path):
     assert [file.suffix for file in (store.root / "rates").iterdir()] == [".json"]
 
 
+def test_an_encoder_that_was_held_up_when_it_was_measured_is_corrected_by_a_run(zoo, store, monkeypatch):
+    monkeypatch.setattr("engine.pipeline.run.encoding.MEASURED", 0.0)
+    name = gather(Zoo.open(str(zoo)), resolve(recipe_of(zoo))).tower.name
+    run_recipe(recipe_of(zoo), store)
+    assert known_rates(store).encode == {}  # not measured yet
+    keep_rates(store, encode={name: 1.0})
+    run_recipe(recipe_of(zoo, merge={"method": "task_arithmetic", "params": {"scaling": 0.4}}), store)
+    assert known_rates(store).encode[name] > 1000
+
+
 def test_a_slow_encoder_is_measured_once(zoo, store, monkeypatch):
     monkeypatch.setattr("engine.pipeline.preflight.probe.LONG", 0.0)
     preflight_recipe(recipe_of(zoo), store)

@@ -27,7 +27,7 @@ PAIRS = 64  # rows of made features a task, unless a step takes more
 STEPS = 8
 STALE = 6 * 3600.0  # seconds; what was measured on a busy machine is not believed for long
 SMALL = 0.05  # an encoder is run for at least so many seconds, so that a small one is not measured by its start
-LONG = 1.0  # seconds from which it is run once
+LONG = 10.0  # seconds from which it is run once
 
 
 def probe(file: Path, config: Mapping[str, Any], facts: Facts, recipe: Recipe, tools: StepTools) -> Rates:

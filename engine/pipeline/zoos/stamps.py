@@ -18,6 +18,7 @@ from ...zoo.importing.roots import WEIGHTS
 from ...zoo.modalities import MODALITIES
 
 Stamp = tuple[str, int, int]  # name, bytes, and time of the last change in nanoseconds
+VOCABULARY = "vocabulary.json"  # as engine.zoo.encoders.text has it, which imports torch
 MOST = 500_000  # entries below one place of data; what comes behind them, in order of names, is not looked at
 TABLES = (".csv", ".tsv")  # may list images that lie elsewhere in their folder
 
@@ -27,7 +28,7 @@ def stamps_of_model(path: Path) -> list[Stamp]:
     if path.is_dir():
         return [_stamp(item) for item in sorted(path.iterdir()) if item.is_file()]
     words = dict.fromkeys(name for kind in MODALITIES.values() for name in kind.tokenizers)
-    beside = [path.with_name(name) for name in (*BESIDE, *words, "zoo.yaml")]
+    beside = [path.with_name(name) for name in (*BESIDE, *words, VOCABULARY, "zoo.yaml")]
     if path.name.endswith(".index.json") and path.parent.is_dir():
         beside += [item for item in path.parent.iterdir() if item.suffix in WEIGHTS]
     return [_stamp(path), *(_stamp(item) for item in sorted(beside) if item.is_file())]
