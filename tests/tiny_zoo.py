@@ -9,7 +9,11 @@ import numpy as np
 import torch
 import yaml
 from open_clip.model import CLIP
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+
+from engine.pipeline.run.encoding import encoder_of
+from engine.zoo.encoders.backbone import to_tensor
+from engine.zoo.folder import Zoo
 
 CONFIG = {
     "embed_dim": 16,
@@ -91,3 +95,15 @@ def write_manifest(folder: Path, experts: tuple[str, ...], tasks: list[str], **c
         **changes,
     }
     (folder / "zoo.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False))
+
+
+def scattered(folder: Path) -> Path:
+    """Turn a zoo's heads away from the base's mean features: answers differ from image to image and model to model."""
+    zoo, heads = Zoo.open(str(folder)), load_file(folder / "heads.safetensors")
+    for task, data in zoo.data.items():
+        with torch.no_grad():
+            features = encoder_of(zoo, "pretrained")(to_tensor(data.samples("test"), zoo.preprocess()))
+        mean = torch.nn.functional.normalize(features.mean(0), dim=0)
+        heads[task] = torch.nn.functional.normalize(heads[task] - heads[task] @ mean[:, None] * mean, dim=1)
+    save_file(heads, folder / "heads.safetensors")
+    return folder

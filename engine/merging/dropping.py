@@ -52,7 +52,7 @@ def wise_ft(base: Weights, task_vectors: TaskVectors, params: WiseFtParams, cont
 
 
 def random_vector(base: Weights, task_vectors: TaskVectors, params: NoParams, context: Context) -> Changed:
-    """Return the put a random vector of the same length in the place of every task vector, tensor by tensor.
+    """Put a random vector of the same length in the place of every task vector, tensor by tensor.
 
     A tensor that was not trained stays so.
 

@@ -1,8 +1,12 @@
 """Weight disentanglement by hand, and what it must be where nothing interferes."""
 
+from types import SimpleNamespace
+
+import pytest
 import torch
 
 from engine.analysis.disentanglement import disagreement, disentanglement_error, feature_distance, linear_features
+from engine.analysis.linear_path import departure, without_each
 
 ALPHAS = [-1.0, 0.0, 0.5, 1.0]
 GENERATOR = torch.Generator().manual_seed(0)
@@ -51,3 +55,11 @@ def test_features_are_asked_for_no_more_than_needed():
     assert len(asked) == len(set(asked)) == 2 * len(ALPHAS) ** 2, "where the other task's share is 0, once"
     assert shares == sorted(shares)
     assert shares[-1] == 1.0
+
+
+def test_without_an_expert_the_others_are_added_and_a_departure_is_a_share_of_the_move():
+    base, changes = torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.0, 2.0]], [[2.0, 0.0]]])
+    head = SimpleNamespace(weight=torch.eye(2), scale=1.0)
+    assert without_each(base, changes, head, torch.tensor([1]), 1.0) == [0.0, 100.0]
+    moved = torch.tensor([[4.0, 4.0]])
+    assert departure(base, torch.tensor([[3.0, 0.0]]), moved) == pytest.approx(4 / 5)

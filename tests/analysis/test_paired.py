@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from engine.analysis.paired import Difference, interval_of, paired_difference
 from engine.errors import DataError
@@ -96,6 +96,25 @@ def test_the_interval_of_a_few_units_is_students(units):
     half = stdtrit(units - 1, 0.975) * values[0].std(ddof=1) / np.sqrt(units)
     assert found[0].high - found[0].mean == pytest.approx(half)
     assert 0.03 < np.mean([each.low > 0 or each.high < 0 for each in found]) < 0.07
+
+
+def test_the_interval_of_few_units_of_two_groups_is_welchs():
+    values = np.array([[1.0, 4.0, 2.0, 6.0]])
+    found = interval_of({"one": values, "two": values - 9})
+    assert found.mean == pytest.approx(values.mean() - 4.5)
+    assert found.high - found.mean == pytest.approx(stdtrit(6, 0.975) * values.std(ddof=1) / np.sqrt(8))
+
+
+def test_three_seeds_have_the_width_that_so_few_need():
+    found = interval_of({"a": np.repeat([[-1.0], [0.0], [1.0]], 40, axis=1)})
+    assert found.high == pytest.approx(1.5**0.5 * stdtrit(2, 0.975) / ndtri(0.975)), "all draws of the highest seed"
+
+
+def test_tasks_of_as_many_images_are_drawn_each_by_itself():
+    values = np.random.default_rng(0).normal(size=(1, 500))
+    one, two = interval_of({"a": values}), interval_of({"a": values, "b": values})
+    assert two.high - two.low == pytest.approx((one.high - one.low) / 2**0.5, rel=0.05)
+    assert interval_of({"a": values}, seed=1) != one, "drawn by the seed"
 
 
 def test_one_row_stands_for_every_seed_where_nothing_was_trained():

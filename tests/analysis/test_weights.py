@@ -39,7 +39,7 @@ def test_geometry_by_hand(vectors):
 
 
 def test_what_is_kept_by_hand(vectors):
-    merged = {"a": torch.tensor([0.5, -1.0, 0.5, 0.0]), "b": torch.tensor(-1.0)}
+    merged = {"a": torch.tensor([0.5, -1.0, 0.0, 0.0]), "b": torch.tensor(-1.0)}
     found = kept(vectors, lambda name, expert: merged[name])
     np.testing.assert_allclose(found.moved, [[3, 3], [1, 1]])
     np.testing.assert_allclose(found.zeroed, [[1, 1], [0, 0]])
@@ -48,7 +48,7 @@ def test_what_is_kept_by_hand(vectors):
     np.testing.assert_allclose(found.kept_square, [[5, 1], [0, 0.25]])
     np.testing.assert_allclose(found.square, [[9, 6], [0.25, 0.25]])
     np.testing.assert_allclose(found.inner, [[2.5, -0.5], [-0.5, 0.5]])
-    np.testing.assert_allclose(found.merged_square, [[1.5, 1.5], [1, 1]])
+    np.testing.assert_allclose(found.merged_square, [[1.25, 1.25], [1, 1]])
 
 
 def test_layers_wider_than_a_piece_are_summed_up():
@@ -91,6 +91,7 @@ def test_a_barrier_is_measured_from_the_line_between_the_ends():
     assert barrier([0, 0.5, 1], [1.0, 3.0, 2.0]) == pytest.approx(1.5)
     assert barrier([0, 0.25, 1], [4.0, 3.5, 0.0]) == pytest.approx(0.5)
     assert barrier([0, 0.5, 1], [2.0, 0.5, 2.0]) == 0.0
+    assert barrier([0, 0.25, 1], [4.0, 3.5, 0.0], "mean") == pytest.approx(2.0)
 
 
 def test_accuracy_and_loss_by_hand():

@@ -54,6 +54,15 @@ def test_seeds_within_a_set_are_no_sets():
     assert more.points[0].rights.seeds == 6, "what was right is kept for each of them"
 
 
+def test_seeds_within_a_set_count_alike_in_whatever_order():
+    (one, two, more), found = (result(number, {"left": 0.9, "right": 0.7}) for number in (1, 2, 5)), []
+    for order in ((one, more), (more, one)):
+        digits = np.concatenate([each.points[0].rights.by_task()[0]["digits"] for each in order])
+        left = one.points[0].model_copy(update={"rights": Rights.of({"digits": digits}, {}, "held out")})
+        found.append(pool(SPEC, [one.model_copy(update={"points": (left, one.points[1])}), two]).findings)
+    assert found[0] == found[1]
+
+
 def with_seeds(point, seeds):
     inside, _ = point.rights.by_task()
     rights = Rights.of({task: np.repeat(right, seeds, axis=0) for task, right in inside.items()}, {}, "held out")
@@ -62,11 +71,14 @@ def with_seeds(point, seeds):
 
 
 def test_a_point_that_failed_with_one_set_is_not_measured():
-    good, bad = (result(number, {"left": 0.9, "right": 0.7}) for number in (1, 2))
+    good, bad, third = (result(number, {"left": 0.9, "right": 0.7}) for number in (1, 2, 3))
     lost = bad.points[1].model_copy(update={"cells": {}, "rights": None, "tuned": (), "failed": "no such expert"})
-    pooled = pool(SPEC, [good, bad.model_copy(update={"points": (bad.points[0], lost)})])
+    pooled = pool(SPEC, [good, bad.model_copy(update={"points": (bad.points[0], lost)}), third])
     assert {finding.outcome for finding in pooled.findings} == {"not measured"}
     assert pooled.points[1].failed == "no such expert"
+    bare = bad.points[1].model_copy(update={"rights": None})
+    pooled = pool(SPEC, [good, bad.model_copy(update={"points": (bad.points[0], bare)}), third])
+    assert pooled.findings[0].basis == "seeds", "of one set nobody knows which images were right"
 
 
 def test_one_set_is_its_own_result():

@@ -72,6 +72,22 @@ def test_seeds_alone_give_students_interval():
     assert over_seeds(cell(1.0), cell(2.0)) is None
 
 
+def test_numbers_that_rise_with_each_other_over_methods_have_fishers_interval():
+    known = np.array([[1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 1.0, 5.0, 4.0, 6.0]])
+    table = {name: {"m": cell(x), "n": cell(y)} for name, x, y in zip("abcde", *known, strict=True)}
+    sides = {"left": "", "right": "", "right_measure": "n", "over": tuple("abcde")}
+    rises, falls = (check(relation, **sides) for relation in ("rises_with", "falls_with"))
+    found = judge([rises], table, {})[0][0]
+    value = np.corrcoef(known)[0, 1]
+    assert (found.difference, found.basis, found.outcome) == (pytest.approx(value), "points", "undecided")
+    reach = np.arctanh(value) + 1.959964 / np.sqrt(2) * np.array([-1, 1])
+    assert [found.low, found.high] == pytest.approx(np.tanh(reach))
+    close = {name: {"m": row["m"], "n": cell(row["m"].mean ** 2)} for name, row in table.items()}
+    assert [judge([one], close, {})[0][0].outcome for one in (rises, falls)] == ["seen", "opposite seen"]
+    three = {name: close[name] for name in "abc"}
+    assert judge([rises], three, {})[0][0].outcome == "not measured"
+
+
 def test_controls_decide_what_a_seen_clause_is_called():
     table = {"a": {"m": seeds(80.0)}, "b": {"m": seeds(70.0)}, "c": {"m": seeds(80.05)}, "d": {"m": seeds(60.0)}}
     claim = check("above", name="first")
@@ -210,6 +226,8 @@ def test_other_images_are_never_paired():
     unpaired, paired = interval_of(paired_parts(*sides)), interval_of(paired_parts(sides[0], sides[0]))
     assert unpaired.mean == paired.mean == 0
     assert unpaired.high > paired.high == 0
+    fewer = accuracy_side(rights([1, 0, 0, 0], images="two"), "average.merged.in", "merged", 25.0)
+    assert interval_of(paired_parts(sides[0], fewer)).mean == 50
 
 
 def test_groups_of_experts_are_averaged_by_image():

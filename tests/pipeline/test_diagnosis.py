@@ -35,9 +35,14 @@ from engine.report import read_report
 from engine.zoo.encoders.architecture import architecture
 from engine.zoo.encoders.backbone import load_encoder, to_tensor
 from engine.zoo.folder import Zoo
-from tests.tiny_zoo import EXPERTS
+from tests.tiny_zoo import EXPERTS, make_zoo, scattered
 
 TASK = "beta"
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    return scattered(make_zoo(tmp_path_factory.mktemp("zoo") / "tiny"))
 
 
 def recipe_on(zoo, **changes):
@@ -88,6 +93,8 @@ def test_leaving_an_expert_out_is_the_run_without_it(recipe, zoo, store, bundle)
     assert 100 * right(part["right"]["without/alpha"]).mean() == pytest.approx(fewer.accuracy["merged"][TASK])
     both = run_recipe(recipe_on(zoo, experts=["alpha", "beta"], calibrators=[]), store)
     assert 100 * right(part["right"]["joined/alpha"]).mean() == pytest.approx(both.accuracy["merged"][TASK])
+    alone = run_recipe(recipe_on(zoo, experts=["beta"], calibrators=[]), store)
+    assert 100 * right(part["right"]["alone"]).mean() == pytest.approx(alone.accuracy["merged"][TASK])
     assert set(part["right"]) == {
         *("pretrained", "merged", "expert", "alone", "joined/alpha", "joined/gamma", "stranger/alpha"),
         *("stranger/gamma", *(f"{what}/{name}" for what in ("without", "replaced") for name in EXPERTS)),
@@ -120,9 +127,10 @@ def test_an_exchanged_part_is_the_other_models_and_everything_else_stays(recipe,
     everything = [name for block, kind, names in listed if kind in ("block", "embedding", "read-out") for name in names]
     assert sorted(everything) == sorted(name for name, _ in encoder_of(opened, TASK).named_parameters())
     merged = encoder_of(opened, "merged", store.find(steps_of(recipe, store).merge(0)))
-    expert = load_encoder(config, opened.weights(TASK))
+    expert, other = (load_encoder(config, opened.weights(name)) for name in (TASK, part["other"]))
+    donors = (merged, expert, "given"), (expert, merged, "taken"), (merged, other, "other")
     for one, (_, _, names) in zip(part["parts"], listed, strict=True):
-        for host, donor, exchange in ((merged, expert, "given"), (expert, merged, "taken")):
+        for host, donor, exchange in (each for each in donors if each[2] in one):
             state = {name: value.clone() for name, value in host.state_dict().items()}
             state |= {name: donor.state_dict()[name] for name in names}
             mixed = load_encoder(config, opened.weights("base"))
@@ -159,6 +167,7 @@ def test_rollout_is_the_product_of_the_modules_own_attention(zoo, recipe, store,
     np.testing.assert_allclose(kept, found.rollout.numpy(), atol=part["unit"]["expert"])
     assert read_array(part["drift"]).shape == (8, 4)
     assert -1 <= part["alike"]["same"] <= 1
+    assert part["alike"]["another"] != part["alike"]["same"]
 
 
 def test_directions_are_of_the_runs_own_features(recipe, store, bundle):
@@ -184,6 +193,11 @@ def test_remedies_are_the_runs_with_the_change(recipe, zoo, store, bundle):
     assert 100 * right(surgery["right"]).mean() == pytest.approx(report.accuracy["surgery"][TASK])
     for task, (count, images) in surgery["others"].items():
         assert 100 * count / images == pytest.approx(report.accuracy["surgery"][task])
+    for task, (count, images) in part["others"]["expert"].items():
+        assert 100 * count / images == pytest.approx(report.accuracy["expert"][task])
+    few = made("remedies", recipe, store, task=TASK, images=8)["tasks"][TASK]
+    corrected = next(right(one["right"]) for one in few["remedies"] if one["value"] == "surgery")
+    assert corrected.tolist() == right(surgery["right"])[read_array(few["index"])].tolist()
     for kind, value in (("scaling", 0.15), ("without", "gamma"), ("pruning", 0.5), ("random_layers", 0.5)):
         one = found[kind, value]
         asked = {**recipe.model_dump(mode="json"), "calibrators": [], **one["change"]}

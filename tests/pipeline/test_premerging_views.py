@@ -248,6 +248,7 @@ def test_energy_of_a_subspace_is_the_share_of_the_inputs_in_it(view):
     rows = torch.randn(50, 6, generator=torch.Generator().manual_seed(0)).double()
     moment = rows.T @ rows
     directions = orthonormal(torch.randn(2, 6, generator=torch.Generator().manual_seed(1)))
+    torch.testing.assert_close(directions @ directions.T, torch.eye(2).double())
     expected = float((rows @ directions.T).square().sum() / rows.square().sum())
     assert energy_share(directions, moment) == pytest.approx(expected)
     assert energy_share(torch.eye(6).double(), moment) == pytest.approx(1)

@@ -11,11 +11,12 @@ import yaml
 from safetensors.numpy import load_file
 
 from engine import load_merged
+from engine.calibration.base import load_calibrator
 from engine.errors import EngineError, RecipeError, ZooError
 from engine.manifest import locate_zoo
 from engine.pipeline.executor import needed_steps, run_inline
 from engine.pipeline.local import run_recipe
-from engine.pipeline.run.bundle import _warnings_of
+from engine.pipeline.run.bundle import Measured, _mean_bias, _over_seeds, _sd, _warnings_of
 from engine.pipeline.run.numbers import ClusterParams, clusters
 from engine.pipeline.run.plan import plan_run
 from engine.pipeline.tools import Silent
@@ -23,6 +24,7 @@ from engine.recipe import parse_recipe
 from engine.report import Report, read_report
 from engine.store import FIRST_NUMBERS, Store
 from engine.zoo.folder import Zoo
+from engine.zoo.images.splits import select
 from tests.tiny_zoo import make_zoo
 
 CALIBRATORS = [
@@ -49,7 +51,9 @@ def test_a_run_leaves_its_report_and_everything_beside_it(finished):
     assert set(report.accuracy["merged"]) == {"alpha", "beta", "gamma", "outside"}
     assert set(report.accuracy["expert"]) == set(report.accuracy["surgery"]) == {"alpha", "beta", "gamma"}
     assert report.samples["alpha"].model_dump() == {"adapt": 24, "evaluate": 24, "validation": 12, "available": 24}
+    assert report.samples["outside"].adapt == 0
     assert report.salience is not None
+    assert not report.salience.applied
     assert report.salience.kept_layers == sum(report.salience.shared_mask)
     for part in ("recipe.yaml", "merged.safetensors", "calibrators/surgery.safetensors", "samples.parquet"):
         assert (out / part).is_file()
@@ -176,15 +180,40 @@ def test_the_paper_protocol_adapts_on_what_it_evaluates(zoo, store):
     assert report.samples["alpha"].adapt == report.samples["alpha"].evaluate == 24
 
 
-def test_held_out_without_adaptation_images_halves_the_test_images(tmp_path, store):
-    report = run_recipe(recipe(make_zoo(tmp_path / "halved", adapt=False), calibrators=[]), store)
-    assert report.samples["alpha"].adapt == report.samples["alpha"].evaluate == 12
+def test_held_out_without_adaptation_images_evaluates_on_the_half_that_is_not_adapted_on(tmp_path, store):
+    folder, told = make_zoo(tmp_path / "halved", adapt=False), {}
+    for protocol in ("held_out", "paper"):
+        probe = {"protocol": protocol, "samples_per_task": 18}
+        asked = recipe(folder, calibrators=CALIBRATORS[:1], seeds=[0], probe=probe)
+        told[protocol] = run_recipe(asked, store, out=tmp_path / protocol)
+    half, data = told["held_out"], Zoo.open(str(folder)).data["alpha"]
+    chosen = select(data, half.recipe.probe)
+    assert half.samples["alpha"].model_dump() == {"adapt": 9, "evaluate": 9, "validation": 12, "available": 24}
+    assert sorted([*chosen.evaluate_rows, *chosen.adapt_rows]) == list(range(18))
+    part, whole = (load_file(tmp_path / protocol / "features.safetensors") for protocol in told)
+    for split, rows in (("evaluate", chosen.evaluate_rows), ("adapt", chosen.adapt_rows)):
+        np.testing.assert_array_equal(part[f"merged/alpha/{split}"], whole["merged/alpha/evaluate"][rows])
+    module = load_calibrator(tmp_path / "held_out" / "calibrators" / "surgery.safetensors")
+    corrected = module.correct(torch.from_numpy(part["merged/alpha/evaluate"]), "alpha")
+    np.testing.assert_allclose(part["surgery/alpha/evaluate"], corrected.detach(), atol=1e-5)
+    few = pd.read_parquet(tmp_path / "held_out" / "samples.parquet").query("state == 'merged' and task == 'alpha'")
+    assert few["label"].tolist() == data.labels("test")[few["index"]].tolist()
 
 
 def test_sampling_is_stated(zoo, store):
     report = run_recipe(recipe(zoo, calibrators=[], probe={"samples_per_task": 9}), store)
     assert report.samples["alpha"].evaluate == 9
     assert report.samples["alpha"].available == 24
+
+
+def test_seeds_are_averaged_and_their_spread_is_that_of_a_sample():
+    measured = [
+        Measured(accuracy={"s": {"t": v, "graded": None}}, bias={"s": {"l1": {"t": v}, "by_class": {"t": (v, None)}}})
+        for v in (70.0, 74.0)
+    ]
+    assert _over_seeds(measured, "s", np.mean) == {"t": 72.0, "graded": None}
+    assert _over_seeds(measured, "s", _sd) == {"t": pytest.approx(8**0.5), "graded": None}
+    assert _mean_bias(measured, "s") == {"l1": {"t": 72.0}, "by_class": {"t": (72.0, None)}}
 
 
 def test_one_expert_is_enough(zoo, store):

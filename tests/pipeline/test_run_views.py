@@ -10,6 +10,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 from sklearn.metrics import roc_auc_score
 
+from engine.analysis.outliers import plane_of
 from engine.calibration.base import load_calibrator
 from engine.calibration.stations import block_outputs
 from engine.errors import EngineError, RecipeError, StoreError
@@ -23,6 +24,7 @@ from engine.pipeline.run.numbers import ANALYSES, outlier_parts
 from engine.pipeline.viewing.by_image import packed, unpacked, values_at
 from engine.pipeline.views import view_of
 from engine.pipeline.views.depth import deep_only
+from engine.pipeline.views.stitching import combination
 from engine.recipe import parse_recipe
 from engine.report import read_report
 from engine.zoo.encoders.backbone import to_tensor
@@ -138,7 +140,7 @@ def test_prototypes_on_a_map_keep_distances_in_its_plane(recipe, bundle, store):
     assert (
         np.linalg.norm(flat[0] - flat[1:], axis=1) <= np.linalg.norm(part.inside[0] - part.inside[1:], axis=1) + 1e-4
     ).all()
-    assert 0 < document["plane"]["surgery"]["alpha"] <= 100 + 1e-4
+    assert document["plane"]["surgery"]["alpha"] == pytest.approx(100 * plane_of(part.known, part.centres)[2])
     auroc = document["auroc"]["surgery"]["alpha"]
     assert auroc == pytest.approx(100 * roc_auc_score([0] * 24 + [1] * 24, np.concatenate(part.scores())))
 
@@ -265,6 +267,14 @@ def test_linearity_is_that_of_the_block_outputs(zoo, recipe, store):
         moved = outputs["alpha"][block] - base[block], target[block] - base[block]
         change = torch.nn.functional.cosine_similarity(*moved).mean().item()
         assert part["expert"]["change"][block] == pytest.approx(change, abs=1e-4)
+
+
+def test_only_sums_of_task_vectors_have_coefficients():
+    weights, sums = {"a": 1.0, "b": 0.5}, {"weight_average": [0.5, 0.25], "task_arithmetic": [0.3, 0.15]}
+    for method, expected in sums.items():
+        summed = parse_recipe({"zoo": "z", "merge": {"method": method}})
+        assert combination(summed, weights) == pytest.approx(dict(zip("ab", expected, strict=True)))
+        assert combination(summed.model_copy(update={"transforms": ({"method": "dare"},)}), weights) is None
 
 
 def test_shifted_images_are_scored_by_every_state(recipe, store, bundle):

@@ -14,7 +14,7 @@ from engine.pipeline.planners import plan_request
 from engine.pipeline.viewing.on_weights import merge_only, read_measured
 from engine.recipe import parse_recipe
 from engine.report import read_report
-from tests.tiny_zoo import EXPERTS, make_zoo
+from tests.tiny_zoo import EXPERTS, make_zoo, scattered
 
 
 def recipe(zoo, method="task_arithmetic", **params):
@@ -83,8 +83,8 @@ def test_spectra_are_the_singular_values(zoo, store):
     np.testing.assert_allclose(view.arrays["beta/visual.proj"], expected, rtol=1e-6, atol=1e-8)
 
 
-def test_a_path_ends_at_the_accuracies_of_the_report(zoo, store, tmp_path):
-    out = tmp_path / "run"
+def test_a_path_ends_at_the_accuracies_of_the_report(store, tmp_path):
+    zoo, out = scattered(make_zoo(tmp_path / "halved", adapt=False)), tmp_path / "run"
     run_recipe(recipe(zoo), store, out=out)
     report = read_report(out)
     folder, plan = carry_out(store, "interpolation", merge_only(report.recipe), points=3)
