@@ -12,12 +12,12 @@ from engine.store import Store
 from tests.fake_hub import FakeHub
 from tests.made_checkpoints import clip, moved, visual_of
 from tests.pipeline.described_files import CONFIG, TASKS, write_files
-from tests.tiny_zoo import make_zoo
+from tests.tiny_zoo import make_zoo, scattered
 
 
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory):
-    return make_zoo(tmp_path_factory.mktemp("zoo") / "tiny")
+    return scattered(make_zoo(tmp_path_factory.mktemp("zoo") / "tiny"))
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from engine.report import Report, read_report
 from engine.store import FIRST_NUMBERS, Store
 from engine.zoo.folder import Zoo
 from engine.zoo.images.splits import select
-from tests.tiny_zoo import make_zoo
+from tests.tiny_zoo import make_zoo, scattered
 
 CALIBRATORS = [
     {"method": "surgery", "params": {"rank": 4, "steps": 40, "batch_size": 8}},
@@ -171,7 +171,7 @@ def test_first_numbers_are_told_again_where_the_merge_was_looked_at_before(zoo, 
 
 
 def test_the_same_zoo_at_another_place_is_the_same_run(zoo, store, finished, tmp_path):
-    moved = make_zoo(tmp_path / "elsewhere")
+    moved = scattered(make_zoo(tmp_path / "elsewhere"))
     assert needed_steps(plan_run(recipe(moved), store), store) == []
 
 
