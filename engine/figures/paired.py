@@ -16,7 +16,7 @@ SAYS: dict[Outcome, str] = {
     "no difference": f"no difference (within ± {MARGIN:g})",
     "undecided": "undecided",
 }
-COLUMNS = ("name", "difference", "low", "high", "says", "images", "seeds")
+COLUMNS = ("name", "difference", "low", "high", "says", "tasks", "images", "seeds")
 
 
 def difference_table(
@@ -46,9 +46,9 @@ def difference_table(
     for name, side in sides.items() if common else ():
         ours, theirs = ({task: found[task].to_numpy().T for task in common} for found in (side, base))
         if len({len(matrix) for matrix in (*ours.values(), *theirs.values())} | {1}) <= 2:
-            rows.append(_row(name, paired_difference(ours, theirs)))
+            rows.append(_row(name, paired_difference(ours, theirs), len(common)))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _row(name: str, found: Difference) -> tuple[object, ...]:
-    return (name, found.mean, found.low, found.high, SAYS[found.outcome()], found.images, found.seeds)
+def _row(name: str, found: Difference, tasks: int) -> tuple[object, ...]:
+    return (name, found.mean, found.low, found.high, SAYS[found.outcome()], tasks, found.images, found.seeds)
