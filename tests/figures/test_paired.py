@@ -44,5 +44,7 @@ def test_seeds_are_paired_and_one_stands_for_all():
     found = difference_table({"trained": (seeds, "merged")}, ([seeds[0]], "merged"), ["a"])
     assert found["difference"].tolist() == pytest.approx([2.5])
     assert found["seeds"].tolist() == [3]
+    same = difference_table({"drawn": ([seeds[1]] * 3, "merged")}, ([seeds[0]] * 3, "merged"), ["a"])
+    assert same["seeds"].tolist() == [0], "nothing was drawn"
     two = difference_table({"trained": (seeds, "merged")}, (seeds[:2], "merged"), ["a"])
     assert two.empty  # three seeds against two are no pairs
