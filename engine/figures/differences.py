@@ -14,6 +14,7 @@ from ..recipe import CalibratorCall, Forward, MethodCall
 from ..report import Report
 from ..sweeps.places import OTHERS
 from .compare import Compared, tasks_of
+from .drawing import task_titles
 
 NAMED = 3  # tasks that a warning names one by one
 EVALUATED: dict[Forward, str] = {"standard": "by the ordinary encoder", "linearised": "linearised"}
@@ -149,17 +150,17 @@ def _text(value: Any) -> str:
 
 def _task_warnings(runs: Sequence[Compared]) -> list[str]:
     """Warn where averages are over other tasks, or tasks in other roles."""
-    found = []
+    found, titles = [], _titles(runs)
     groups: dict[str, list[str]] = {}
     for task in tasks_of(runs):
         having = [run.letter for run in runs if task in run.report.tasks]
         if len(having) < len(runs):
-            groups.setdefault(", ".join(having), []).append(task)
+            groups.setdefault(", ".join(having), []).append(titles[task])
     if groups:
         texts = [f"{_some(tasks)} only in {letters}" for letters, tasks in groups.items()]
         found.append(f"Different tasks: {'; '.join(texts)}. Averages are over each run's own tasks.")
     moved = [
-        task
+        titles[task]
         for task in tasks_of(runs)
         if len({run.report.tasks[task].domain for run in runs if task in run.report.tasks}) > 1
     ]
@@ -170,17 +171,23 @@ def _task_warnings(runs: Sequence[Compared]) -> list[str]:
 
 def _count_warnings(runs: Sequence[Compared]) -> list[str]:
     """Warn where other numbers of images were scored or adapted on."""
-    found = []
+    found, titles = [], _titles(runs)
     for field, what in (("evaluate", "scored"), ("adapt", "adapted on")):
         texts = []
         for task in tasks_of(runs):
             having = [run for run in runs if task in run.report.samples]
             values = [(run.letter, f"{getattr(run.report.samples[task], field):,}") for run in having]
             if len({text for _, text in values}) > 1:
-                texts.append(f"{task} {_by_value(values)}")
+                texts.append(f"{titles[task]} {_by_value(values)}")
         if texts:
             found.append(f"Different numbers of images {what}: {_some(texts, '; ')}.")
     return found
+
+
+def _titles(runs: Sequence[Compared]) -> dict[str, str]:
+    """Return the title of every task that any run has."""
+    tasks = {task: found for run in reversed(runs) for task, found in run.report.tasks.items()}
+    return task_titles(runs[0].report.model_copy(update={"tasks": tasks}))
 
 
 def _by_value(values: Sequence[tuple[str, str]]) -> str:

@@ -16,7 +16,7 @@ SAYS: dict[Outcome, str] = {
     "no difference": f"no difference (within ± {MARGIN:g})",
     "undecided": "undecided",
 }
-COLUMNS = ("name", "difference", "low", "high", "says", "images", "seeds")
+COLUMNS = ("name", "difference", "low", "high", "says", "tasks", "images", "seeds")
 
 
 def difference_table(
@@ -33,7 +33,8 @@ def difference_table(
             or has other images of, are left out for all, so that every row is over the same.
 
     Returns:
-        Columns ``COLUMNS``; percentage points, 95 % intervals.
+        Columns ``COLUMNS``; percentage points, 95 % intervals; no seeds where several gave the same answers, as of a
+        merge that draws nothing.
     """
     sides = {name: correctness(*side) for name, side in compared.items()}
     base = correctness(*reference)
@@ -46,9 +47,11 @@ def difference_table(
     for name, side in sides.items() if common else ():
         ours, theirs = ({task: found[task].to_numpy().T for task in common} for found in (side, base))
         if len({len(matrix) for matrix in (*ours.values(), *theirs.values())} | {1}) <= 2:
-            rows.append(_row(name, paired_difference(ours, theirs)))
+            alike = all((matrix == matrix[0]).all() for matrix in (*ours.values(), *theirs.values()))
+            rows.append(_row(name, paired_difference(ours, theirs), len(common), alike))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _row(name: str, found: Difference) -> tuple[object, ...]:
-    return (name, found.mean, found.low, found.high, SAYS[found.outcome()], found.images, found.seeds)
+def _row(name: str, found: Difference, tasks: int, alike: bool) -> tuple[object, ...]:
+    seeds = 0 if alike and found.seeds > 1 else found.seeds
+    return (name, found.mean, found.low, found.high, SAYS[found.outcome()], tasks, found.images, seeds)

@@ -48,7 +48,7 @@ def inspector(
         picked: where in the session the view looks for a selection to take over.
     """
     if not rows:
-        st.caption("Nothing is selected. Drag a line around points, click one, or use a button above.")
+        st.caption("Nothing is selected. Drag around points, click one, or use a button above.")
         return
     kind = kind_of(run.report)
     base = "merged" if "merged" in states else states[0]

@@ -87,11 +87,13 @@ def draw_differences(found: pd.DataFrame, name: str, what: str, key: str, kind: 
             help=f"Higher or lower: the interval leaves 0 out. No difference: all of it is within ± {MARGIN:g} points. "
             "Undecided: anything else.",
         ),
+        "tasks": None,
         "images": None,
         "seeds": None,
     }
     draw_table(found, hide_index=True, key=f"{key}.paired", column_config=columns)
-    images, seeds = found["images"].max(), found["seeds"].max()
-    chance = f"{seeds} training seeds and" if seeds > 1 else "one training seed and"
-    by = f"95 % intervals of a bootstrap, paired by image, over {chance} {images:,} evaluation images"
-    st.caption(f"{plain(what)}, percentage points; {called(by, kind)}.")
+    tasks, images, seeds = (found[column].max() for column in ("tasks", "images", "seeds"))
+    chance = f"{seeds} training seeds and " if seeds > 1 else "one training seed and " * int(seeds)
+    by = f"95 % intervals of a bootstrap, paired by image, over {chance}{images:,} evaluation images"
+    over = f"over {tasks} task{'s' if tasks != 1 else ''} that all sides have"
+    st.caption(f"{plain(what)}, {over}, percentage points; {called(by, kind)}.")

@@ -147,3 +147,9 @@ def test_every_page_is_filled_on_texts(visit, app_address):
         assert len(said) > 150, f"{name} is empty: {said}"
         assert name not in OF_THE_RUN or TASK.search(said), f"{name} shows no task of sentences: {said[:500]}"
     assert not watch.problems
+
+
+def test_a_choice_longer_than_its_box_ends_in_dots(app_page, app_address):
+    app_page.goto(app_address)
+    box = app_page.get_by_role("combobox", name="Merge method", exact=True)
+    assert box.evaluate("(box) => getComputedStyle(box).textOverflow") == "ellipsis"

@@ -113,8 +113,8 @@ class TestMeasurement:
             ({"protocol": "paper"}, "Different protocols: held-out (A), paper (B)"),
             ({"split_seed": 3}, "Different split seeds: 0 (A), 3 (B)"),
             ({"seeds": (0, 1)}, "Different numbers of training seeds: 1 (A), 2 (B)"),
-            ({"tasks": {"digits": BASE.tasks["digits"]}}, "signs, scenes only in A"),
-            ({"tasks": {**BASE.tasks, "scenes": BASE.tasks["signs"]}}, "out-of-domain in another: scenes"),
+            ({"tasks": {"digits": BASE.tasks["digits"]}}, "Signs, Scenes only in A"),
+            ({"tasks": {**BASE.tasks, "scenes": BASE.tasks["signs"]}}, "out-of-domain in another: Scenes"),
         ],
     )
     def test_each_difference_is_said(self, changes, said):
@@ -125,7 +125,7 @@ class TestMeasurement:
     def test_other_numbers_of_images_are_named(self):
         samples = {**BASE.samples, "digits": SampleCounts(adapt=8, evaluate=30, available=40)}
         assert measurement_warnings(runs(BASE, made_report(samples=samples))) == [
-            "Different numbers of images scored: digits 12 (A), 30 (B)."
+            "Different numbers of images scored: Digits 12 (A), 30 (B)."
         ]
 
 

@@ -32,6 +32,7 @@ def test_tasks_of_other_images_are_left_out_for_all():
     other = [pd.concat([table([True] * 50), table([False] * 50, task="b", first=10)])]
     found = difference_table({"B": (other, "merged"), "C": (ours, "merged")}, (ours, "merged"), ["a", "b"])
     assert found["images"].tolist() == [50, 50]
+    assert found["tasks"].tolist() == [1, 1]
     assert found["says"].tolist() == ["undecided"] * 2, "50 images on which nothing changes"
     assert found["high"].tolist() == pytest.approx([6, 6])
     assert difference_table({"B": (other, "merged")}, (ours, "merged"), ["b"]).empty
@@ -43,5 +44,7 @@ def test_seeds_are_paired_and_one_stands_for_all():
     found = difference_table({"trained": (seeds, "merged")}, ([seeds[0]], "merged"), ["a"])
     assert found["difference"].tolist() == pytest.approx([2.5])
     assert found["seeds"].tolist() == [3]
+    same = difference_table({"drawn": ([seeds[1]] * 3, "merged")}, ([seeds[0]] * 3, "merged"), ["a"])
+    assert same["seeds"].tolist() == [0], "nothing was drawn"
     two = difference_table({"trained": (seeds, "merged")}, (seeds[:2], "merged"), ["a"])
     assert two.empty  # three seeds against two are no pairs

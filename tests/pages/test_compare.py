@@ -125,6 +125,7 @@ def test_states_have_their_tables(workspace, open_app):
     app.selectbox(key="compare.state").set_value("corrected").run()
     assert app.dataframe[1].value["in"].tolist() == [76, 76]
     assert app.dataframe[2].value["name"].tolist() == ["B − A"]
+    assert "over 2 tasks that all sides have" in texts(app)
     assert app.dataframe[2].value["says"].tolist() == ["undecided"], "of few images the same answers prove nothing"
     assert app.dataframe[3].value["B − A"].tolist() == [0, 0]
     app.get("button_group")[0].set_value("parameters").run()

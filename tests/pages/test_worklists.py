@@ -97,7 +97,7 @@ def test_a_link_to_what_is_not_there_selects_nothing_and_says_so(store, key, ask
     run = finish(store, key)
     app = open_page("representations", run=run, **asked)
     assert not app.exception
-    assert "Nothing is selected" in texts(app)
+    assert "Nothing is selected. Drag around points" in texts(app)
     assert "images that are not in this view" in app.toast[0].value
     assert not set(asked) & set(app.query_params)
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from ...catalog import resolve
 from ...recipe import MethodCall, Recipe
+from ...report import Report, read_report
 from ...store import Store
 from ...sweeps.table import FILE as TABLE
+from ...sweeps.table import SweepTable, point_of
 from ...types import Progress
 from ..local import run_recipe, run_sweep
 from ..viewing.shipped import LEARNED, SWEEP
@@ -35,13 +37,13 @@ def build_beside(name: str, recipe: Recipe, store: Store, out: Path, progress: P
         name: of the example.
         recipe: of the example.
         store: where runs are computed.
-        out: the example's folder.
+        out: the example's folder, with its report.
         progress: told how far each run is.
     """
     if name not in SWEEPS:
         return
     place, values = SWEEPS[name]
-    table = run_sweep(recipe, [(place, values)], store, progress=progress)
+    table = through(run_sweep(recipe, [(place, values)], store, progress=progress), read_report(out))
     (out / SWEEP).mkdir(exist_ok=True)
     (out / SWEEP / TABLE).write_text(table.model_dump_json() + "\n", encoding="utf-8")
     for learned, asked in learning(recipe).items():
@@ -50,6 +52,16 @@ def build_beside(name: str, recipe: Recipe, store: Store, out: Path, progress: P
             target = out / LEARNED / learned
             target.mkdir(parents=True, exist_ok=True)
             shutil.move(Path(scratch) / "run" / REPORT, target / REPORT)
+
+
+def through(table: SweepTable, report: Report) -> SweepTable:
+    """Return a sweep whose point of a report's own run has the report's averages: processors round apart."""
+    own = report.identity
+    points = (
+        point_of(point.number, point.values, point.title, own, report, point.choice) if point.run == own else point
+        for point in table.points
+    )
+    return table.model_copy(update={"points": tuple(points)})
 
 
 def learning(recipe: Recipe) -> dict[str, Recipe]:
