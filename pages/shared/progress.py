@@ -1,6 +1,5 @@
 """Work under way: how far it is, its log, and the ways to stop it and to go on with it."""
 
-import re
 import time
 from collections.abc import Callable
 
@@ -17,7 +16,6 @@ TICK = 0.5  # seconds between two looks at a row at work
 LOG_LINES = 40
 SAYS_LITTLE = 3.0  # seconds after which the speed of a row says how long it takes
 KNOWN = 0.05  # share that has to be done for that
-ABOUT = re.compile(r", about \d+ s left$")  # of a step's message, beside the time that the whole row still takes
 
 
 def show_progress(
@@ -68,8 +66,7 @@ def progress_text(row: Run) -> str:
     if row.state == "cancelling":
         return "Stopping"
     place = f"Step {row.step_number} of {row.step_count}: {row.step}" if row.step_count else ""
-    said = row.message if seconds_left(row) is None else ABOUT.sub("", row.message)
-    return " · ".join(part for part in (place, said) if part) or "Planning"
+    return " · ".join(part for part in (place, row.message) if part) or "Planning"
 
 
 def log_view(run: str) -> None:

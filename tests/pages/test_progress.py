@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pages.shared.progress import progress_text, seconds_left
+from pages.shared.progress import seconds_left
 
 
 def row(fraction, elapsed, state="running"):
@@ -20,10 +20,3 @@ def test_time_left_follows_the_speed_so_far():
 @pytest.mark.parametrize("found", [row(0.5, 1.0), row(0.01, 60.0), row(1.0, 60.0), row(0.5, 60.0, "cancelling")])
 def test_nothing_is_foretold_from_too_little(found):
     assert seconds_left(found) is None
-
-
-@pytest.mark.parametrize(("fraction", "said"), [(0.5, "step 14 of 20"), (0.01, "step 14 of 20, about 24 s left")])
-def test_one_time_left_is_told(fraction, said):
-    found = row(fraction, 60.0)
-    found.step_count, found.message = 0, "step 14 of 20, about 24 s left"
-    assert progress_text(found) == said

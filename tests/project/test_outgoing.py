@@ -9,6 +9,7 @@ import pty
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -96,6 +97,22 @@ def test_progress_on_a_terminal_obeys_nothing(monkeypatch):
     os.close(ours)
     assert r"25 %  Encoding\x1b]0;title\x07\nfinished" in shown
     assert shown.count("\x1b") == 1  # the one that clears the line
+
+
+def test_progress_on_a_terminal_says_how_long_it_still_takes(monkeypatch):
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal_of_somebody:
+        monkeypatch.setattr(sys, "stderr", terminal_of_somebody)
+        moments = iter([0.0, 1.0, 20.0])
+        monkeypatch.setattr("engine.commands.printing.time", SimpleNamespace(monotonic=lambda: next(moments)))
+        show = progress_line()
+        show(0.2, "Encoding")
+        show(0.5, "Encoding")
+        monkeypatch.undo()
+        shown = os.read(ours, 1000).decode()
+    os.close(ours)
+    assert shown.endswith("50 %  Encoding, about 20 s left")
+    assert shown.count("left") == 1
 
 
 def test_a_sweeps_reasons_stay_in_their_line():

@@ -194,24 +194,17 @@ class TrainingRun:
         self._began, self._saved = time.monotonic(), time.monotonic()
         if not self.curve:
             self._measure(None)
-        first = self.trainer.step
         while self.trainer.step < steps:
             self._losses.append(self._advance())
             if self.trainer.step in points:
                 self._measure(self._mean_loss())
             self._maybe_save()
             try:
-                self.tools.progress(self.trainer.step / steps, self._how_far(first))
+                self.tools.progress(self.trainer.step / steps, f"step {self.trainer.step:,} of {steps:,}")
             except Cancelled:
                 self._save()
                 raise
         self.seconds += time.monotonic() - self._began
-
-    def _how_far(self, first: int) -> str:
-        """Return the step and, from the pace since this training began or went on, the time that is left."""
-        step, steps = self.trainer.step, self.config["steps"]
-        left = (time.monotonic() - self._began) / (step - first) * (steps - step)
-        return f"step {step:,} of {steps:,}" + (f", about {left:.0f} s left" if left >= 1 else "")
 
     def write_expert(self, folder: Path) -> None:
         """Write the encoder's tensors under their canonical names, and factors where the recipe leaves some.
