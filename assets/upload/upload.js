@@ -199,6 +199,7 @@ class View {
     const visible = found.filter(({ name }) => !name.split("/").some((part) => part.startsWith(".")));
     const wanted = visible.filter(({ name }) => this.data.accepts.some((suffix) => name.toLowerCase().endsWith(suffix)));
     const large = wanted.filter(({ file }) => file.size > this.data.limit);
+    this.queue.place = this.data.place;
     this.queue.add(wanted.filter(({ file }) => file.size <= this.data.limit));
     for (const { file } of large)
       this.queue.faults.push(`${file.name} has ${size(file.size)}; up to ${size(this.data.limit)} are taken. Put it into a folder on the server.`);
@@ -210,7 +211,9 @@ class View {
 
   draw() {
     const { items, faults, working, current } = this.queue;
-    this.work.hidden = items.length === 0;
+    const past = !working && this.queue.place !== this.data.place; // of another step, which is done
+    this.work.hidden = items.length === 0 || past;
+    this.faults.hidden = past;
     const all = items.reduce((sum, { file }) => sum + file.size, 0) || 1;
     const here = items.filter(({ state }) => state === "here");
     const done = items.reduce((sum, item) => sum + (item.state === "here" ? item.file.size : 0.2 * item.read + 0.8 * item.sent), 0);

@@ -8,9 +8,10 @@ from pathlib import PurePath
 
 from ..manifest import SAFE_NAME
 
-# Canonical name → title and how public checkpoints and data sets spell it (letters and digits only, lower case).
+# Canonical name → title and how public checkpoints and data sets spell it (letters and digits only, lower case); no
+# common words, which mean anybody's data (`Cars` is what public checkpoints are called).
 TASKS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "sun397": ("SUN397", ("sun397", "sun")),
+    "sun397": ("SUN397", ("sun397",)),
     "stanford_cars": ("Stanford Cars", ("stanfordcars", "cars")),
     "resisc45": ("RESISC45", ("resisc45", "resisc")),
     "eurosat": ("EuroSAT", ("eurosat",)),
@@ -18,10 +19,10 @@ TASKS: dict[str, tuple[str, tuple[str, ...]]] = {
     "gtsrb": ("GTSRB", ("gtsrb",)),
     "mnist": ("MNIST", ("mnist",)),
     "dtd": ("DTD", ("dtd",)),
-    "flowers102": ("Oxford Flowers 102", ("oxfordflowers102", "flowers102", "flowers")),
+    "flowers102": ("Oxford Flowers 102", ("oxfordflowers102", "flowers102", "oxfordflowers")),
     "pcam": ("PatchCamelyon", ("patchcamelyon", "pcam")),
     "fer2013": ("FER2013", ("fer2013",)),
-    "oxford_iiit_pet": ("Oxford-IIIT Pet", ("oxfordiiitpet", "oxfordpets", "pets", "oxfordpet")),
+    "oxford_iiit_pet": ("Oxford-IIIT Pet", ("oxfordiiitpet", "oxfordpets", "oxfordpet")),
     "stl10": ("STL-10", ("stl10",)),
     "cifar100": ("CIFAR-100", ("cifar100",)),
     "cifar10": ("CIFAR-10", ("cifar10",)),

@@ -39,6 +39,12 @@ PREPROCESSING = {
     "imagenet": "ImageNet's",
     OWN: "Own mean and deviation",
 }
+FIELDS = {  # of the form, by the option that a fault asks for
+    "--preprocess": "Preprocessing",
+    "--head-width": "Width of an attention head",
+    "--quick-gelu": "Activation",
+    "--logit-scale": "Logit scale",
+}
 
 
 def check_step(words: dict[str, Any]) -> None:
@@ -238,6 +244,8 @@ def _preview(summary: dict[str, Any]) -> None:
     """Draw what would be imported."""
     st.subheader("What will be in the zoo", anchor=False)
     for fault in summary["faults"]:
+        for option, field in FIELDS.items():
+            fault = fault.replace(option, f"“{field}” ({option})")
         st.error(plain(fault), icon=":material/error:")
     for warning in summary["warnings"]:
         st.warning(plain(warning), icon=":material/warning:")
@@ -268,6 +276,7 @@ def _preview(summary: dict[str, Any]) -> None:
         ],
         hide_index=True,
         width="stretch",
+        placeholder="–",
         alt=f"{len(summary['rows'])} files with role, name, format and size",
     )
     if summary["notes"]:

@@ -40,7 +40,7 @@ def uploader(*, key: str, accepts: Sequence[str], hint: str, folders: bool = Fal
     except NotAllowed as error:
         st.info(plain(error), icon=":material/info:")
         return
-    data = {"address": address, "accepts": list(accepts), "hint": hint}
+    data = {"address": address, "place": key, "accepts": list(accepts), "hint": hint}
     _zone(key=key, data={**data, "limit": limit, "folders": folders}, on_ended_change=_seen)
 
 

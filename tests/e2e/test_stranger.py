@@ -137,6 +137,11 @@ def test_a_large_file_takes_no_memory_and_is_not_sent_twice(chromium, tmp_path):
         choose(page, 0, large)
         page.get_by_text("known already and not sent again").wait_for()
         assert sent.count("PATCH") == MEGABYTES // 4 + 1
+        page.get_by_text("2 Images", exact=True).click()
+        page.get_by_text("A .zip of class folders").wait_for()
+        expect(page.get_by_text("1 of 1 file here")).to_be_hidden()
+        page.get_by_text("1 Models", exact=True).click()
+        expect(page.get_by_text("1 of 1 file here")).to_be_visible()
         page.close()
     kept = [path for path in (tmp_path / "store" / "uploads").rglob("*") if path.is_file()]
     assert {path.stat().st_ino for path in kept} == {kept[0].stat().st_ino}

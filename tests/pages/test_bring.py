@@ -80,6 +80,7 @@ def test_from_files_to_the_lab(workspace, at, files):
     table = next(part.value for part in app.dataframe if "Format" in part.value)
     assert list(table["Name"]) == ["base", "textures", "stanford_cars"]
     assert set(table["Format"]) == {"Hugging Face CLIP"}
+    assert {part.proto.placeholder for part in app.dataframe if "Format" in part.value} == {"–"}
     facts = facts_of(app)
     assert "given" in facts.loc["Preprocessing", "How it is known"]
     app.button(key="bring.import").click().run()
@@ -134,6 +135,10 @@ def test_a_change_needs_a_new_check_and_steps_keep_what_was_set(workspace, at, f
 
 def test_what_no_file_says_is_given_in_the_form(workspace, at, files):
     app = at("check")
+    app.button(key="bring.check.button").click().run()
+    carry_out(workspace.store)
+    app.run()
+    assert "Give “Preprocessing” (--preprocess): openai" in "".join(problems(app)).replace("\\", "")
     app.selectbox(key="bring.w.preprocess").set_value("own").run()
     app.button(key="bring.check.button").run()
     assert app.button(key="bring.check.button").disabled

@@ -202,7 +202,7 @@ def test_a_complete_clip_of_custom_size_keeps_its_text_side(tmp_path):
     (tmp_path / "images" / "digits.json").write_text(json.dumps(described))
     request = ask(tmp_path, start, experts, heads=False, data=False)
     request = request.model_copy(update={"data": {"digits": str(folders)}})
-    import_zoo(request, silent)
+    assert "so heads can be built" in import_zoo(request, silent)["rows"][0]["notes"][-1]
     zoo = Zoo.open(str(tmp_path / "zoo"))
     assert architecture(zoo.folder, zoo.manifest)["text_cfg"]["heads"] == 4
     assert zoo.text_problem == ""
@@ -210,6 +210,9 @@ def test_a_complete_clip_of_custom_size_keeps_its_text_side(tmp_path):
     assert built.shape == (10, 128)
     assert zoo.manifest.task_table["digits"].classes == foreign.classes("digits")
     assert torch.allclose(built, foreign.rows("digits"), atol=2e-3)
+    (start / "vocabulary.json").unlink()
+    found = survey(request.model_copy(update={"out": str(tmp_path / "other")}), silent)
+    assert "no vocabulary.json lies beside it, so no heads" in found.rows[0].notes[-1]
 
 
 @pytest.mark.parametrize("half", [False, True])

@@ -281,6 +281,8 @@ def test_an_image_in_place_of_the_one_that_was_asked_for_is_not_called_by_its_cl
     for one, title in ((index[3], f"Image {index[3]}, the class:"), (absent, f"Image {index[0]}:")):
         answer = attention_answer(document, scope, "light", None, one, "the class")
         assert answer.drawings[-1].alt.startswith(title)
+        heads = [note.text.split("<br>") for note in answer.drawings[-1].figure.layout.annotations]
+        assert max(len(line) for lines in heads for line in lines) <= 11, "a title is no wider than its picture"
 
 
 def test_each_picture_says_what_is_measured_in_it(recipe, store, bundle):

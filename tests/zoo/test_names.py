@@ -25,6 +25,10 @@ from engine.zoo.names import TASKS, distinct, expert_name, known_task, looks_lik
         ("experts/kmnist.safetensors", "kmnist"),
         ("runs/my birds.pt", "my_birds"),
         ("birds/pytorch_model.bin", "birds"),
+        ("flowers.safetensors", "flowers"),
+        ("my pets/model.safetensors", "my_pets"),
+        ("sun and rain.pt", "sun_and_rain"),
+        ("oxford-flowers.pt", "flowers102"),
     ],
 )
 def test_experts_are_named_after_what_their_path_says(path, name):

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from engine.errors import ZooError
 from engine.manifest import ASSETS, read_manifest
+from engine.zoo.check import check_zoo
 from engine.zoo.encoders.heads import read_heads
 from engine.zoo.encoders.text import build_heads, text_problem
 from tests.tiny_zoo import CLASSES, CONFIG, make_zoo
@@ -91,6 +92,8 @@ def test_what_is_missing_is_said(tmp_path):
     (folder / "vocabulary.json").write_text(json.dumps(words))
     with pytest.raises(ZooError, match="head of 'alpha' cannot be built: the text encoder knows no word 'star'"):
         build_heads(folder, manifest, ["alpha"], QUIET)
+    with pytest.raises(ZooError, match=r"'alpha' cannot be built: .* 'star' \(of 'a star'\)\. Give other templates"):
+        check_zoo(str(folder), QUIET)
     (folder / "vocabulary.json").unlink()
     assert "reads 8 tokens" in text_problem(folder, manifest)
     base = load_file(folder / "base.safetensors")

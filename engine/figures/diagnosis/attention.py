@@ -12,12 +12,13 @@ import plotly.graph_objects as go
 from ...analysis.written import read_array
 from ...errors import DataError
 from ...rounding import rounded
-from ..drawing import Drawing, compose, number, plain
+from ..drawing import Drawing, compose, number, wrapped
 from ..palette import CIVIDIS, INK, Theme
 from .answer import Answer, Scope
 
 MAPS = {"expert": "Expert looks", "merged": "Merged looks", "drift": "Drift of patches"}
-HEIGHT, GAP, OPACITY = 190, 0.02, 0.62
+HEIGHT, GAP, OPACITY = 170, 0.02, 0.62
+LETTERS, LINE = 11, 17  # of a title in a line over a picture on a phone; px of its height
 SIDE = 64  # pixels that pictures are brought to, so that they can be averaged
 
 
@@ -128,7 +129,8 @@ def _figure(maps: Mapping[str, np.ndarray], picture: np.ndarray | None, title: s
     wide = (1 - 3 * GAP) / 4
     traces: list[Any] = []
     layout: dict[str, Any] = {}
-    labels = [title, *MAPS.values()]
+    labels = [wrapped(label, LETTERS) for label in (title, *MAPS.values())]
+    above = LINE * (1 + max(label.count("<br>") for label in labels))
     looks = max(float(maps["expert"].max()), float(maps["merged"].max()))
     for place in range(len(labels)):
         suffix = "" if place == 0 else str(place + 1)
@@ -140,7 +142,7 @@ def _figure(maps: Mapping[str, np.ndarray], picture: np.ndarray | None, title: s
             "range": [side - 0.5, -0.5],
             "scaleanchor": f"x{suffix}",
             "constrain": "domain",
-            "domain": [0, 0.88],
+            "constraintoward": "top",
         }
         if picture is not None:
             step = side / picture.shape[0]
@@ -167,19 +169,20 @@ def _figure(maps: Mapping[str, np.ndarray], picture: np.ndarray | None, title: s
             )
     notes = [
         {
-            "text": plain(label),
+            "text": label,
             "x": place * (wide + GAP) + wide / 2,
             "y": 1,
             "xref": "paper",
             "yref": "paper",
             "xanchor": "center",
-            "yanchor": "top",
+            "yanchor": "bottom",
             "showarrow": False,
             "font": {"size": 12.5, "color": INK[theme]},
         }
         for place, label in enumerate(labels)
     ]
-    figure = compose(traces, theme, height=HEIGHT, annotations=notes, **layout)
+    margin = {"l": 8, "r": 12, "t": 12 + above, "b": 8}
+    figure = compose(traces, theme, height=HEIGHT + above, margin=margin, annotations=notes, **layout)
     rows = [
         {"patch": patch, "row": patch // side, "column": patch % side, **{n: float(v[patch]) for n, v in maps.items()}}
         for patch in range(side * side)

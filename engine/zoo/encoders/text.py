@@ -49,6 +49,18 @@ def text_problem(folder: Path, manifest: Manifest, base: Weights | None = None) 
     return ""
 
 
+def unreadable_prompts(folder: Path, manifest: Manifest) -> list[str]:
+    """Return why heads of tasks cannot be built: their prompts are beyond the vocabulary. CLIP's own reads any text."""
+    path, found = vocabulary_file(folder, manifest), []
+    words = Words(path) if path else None
+    for task in manifest.tasks if words else ():
+        try:
+            _tokens(words, task)
+        except ZooError as error:
+            found.append(str(error))
+    return found
+
+
 def vocabulary_file(folder: Path, manifest: Manifest) -> Path | None:
     """Return the words that the text encoder reads, where it is no encoder of CLIP's own vocabulary."""
     path = (folder / manifest.backbone.architecture).parent / VOCABULARY
@@ -110,17 +122,20 @@ def build_heads(
 
 @torch.inference_mode()
 def _head(encoder: nn.Module, tokenize: Tokenize, task: Task) -> Tensor:
-    by_class = prompts(task)
-    try:
-        tokens = tokenize([text for texts in by_class for text in texts])
-    except ZooError as error:
-        raise ZooError(f"The head of '{task.name}' cannot be built: {error}") from error
+    by_class, tokens = prompts(task), _tokens(tokenize, task)
     of_class = torch.repeat_interleave(torch.tensor([len(texts) for texts in by_class]))
     sums: Tensor | float = 0.0  # over a class's prompts; its mean has the same direction
     for places, part in zip(of_class.split(BATCH), tokens.split(BATCH), strict=True):
         found = functional.normalize(encoder(part), dim=-1)
         sums = sums + torch.zeros(len(by_class), found.shape[1]).index_add_(0, places, found)
     return functional.normalize(sums, dim=1)
+
+
+def _tokens(tokenize: Tokenize, task: Task) -> Tensor:
+    try:
+        return tokenize([text for texts in prompts(task) for text in texts])
+    except ZooError as error:
+        raise ZooError(f"The head of '{task.name}' cannot be built: {error}") from error
 
 
 def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
+from typing import Any
 
 from ...errors import CheckpointError, ZooError
 from ...layouts import OPEN_CLIP
 from ...types import Weights
 from ...weights import check_same_architecture
 from ...weights.align import Selected
+from ..encoders.text import CLIP_VOCABULARY, VOCABULARY
 from ..names import expert_name, safe_name
 from .architecture import Fact, Given, recognise
 from .found import Row, Survey, size_of
@@ -44,11 +46,11 @@ def take_base(found: Survey) -> Weights:
         row.notes.append(_leftovers(encoder.text))
     elif encoder.text is not None:
         row.bytes += size_of(encoder.text, request)
-        can = architecture.name or "text_cfg" in architecture.config
+        lacking = "" if architecture.name else _lacking(architecture.config.get("text_cfg"), source)
         row.notes.append(
-            "with its text encoder, so heads can be built from class names"
-            if can
-            else "with its text encoder, but no config says how it is built, so no heads can be built from it"
+            f"with its text encoder, but {lacking}, so no heads can be built from it"
+            if lacking
+            else "with its text encoder, so heads can be built from class names"
         )
     found.rows.append(row)
     found.warnings += architecture.warnings
@@ -188,6 +190,16 @@ def _is_whole(text: Weights | None) -> bool:
 
 def _scale_only(text: Weights | None) -> Weights | None:
     return Selected(text, {"logit_scale": "logit_scale"}) if text and "logit_scale" in text.names else None
+
+
+def _lacking(text: Any, source: Source) -> str:
+    """Return what heads from a base's text encoder would lack; '' for nothing."""
+    if not isinstance(text, Mapping):
+        return "no config says how it is built"
+    size = text.get("vocab_size", CLIP_VOCABULARY)
+    if size == CLIP_VOCABULARY or (source.files[0].parent / VOCABULARY).is_file():
+        return ""
+    return f"it reads {size} tokens, not CLIP's {CLIP_VOCABULARY}, and no {VOCABULARY} lies beside it"
 
 
 def _leftovers(text: Weights) -> str:

@@ -13,6 +13,7 @@ from ...types import Finding, Progress, Weights
 from ...weights import check_finite, check_same_architecture, open_weights
 from ..encoders.backbone import architecture, misfits, preprocessing
 from ..encoders.heads import read_heads
+from ..encoders.text import unreadable_prompts
 from ..folder import Zoo
 from ..images.readers.source import LABELLED
 from ..making.prompts import sets_in_words, wish_in_words
@@ -143,6 +144,9 @@ def _no_heads(zoo: Zoo, tasks: Sequence[Task]) -> Iterator[Finding]:
     if zoo.text_problem:
         text = f"The zoo has no heads and none can be built: {zoo.text_problem.rstrip('.')}. Nothing will be scored."
         yield Finding("warning", text)
+    elif wrong := unreadable_prompts(zoo.folder, zoo.manifest):
+        level = "error" if len(zoo.data) else "warning"  # a run with images builds the heads of all tasks
+        yield from (Finding(level, f"{text} Give other templates or class names, or heads.") for text in wrong)
     else:
         whose, asked = sets_in_words(tasks), zoo.manifest.templates
         whose += f" ({wish_in_words(asked, tasks)})" if asked else ""
