@@ -11,7 +11,6 @@ from ..outgoing import terminal, terminal_lines
 from ..rounding import about
 from ..types import Progress
 
-
 SAYS_LITTLE = 3.0  # seconds after which the speed so far says how long it takes
 KNOWN = 0.05  # share that has to be done for that
 
