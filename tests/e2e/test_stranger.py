@@ -15,7 +15,7 @@ from open_clip.model import CLIP
 from safetensors.torch import save_file
 from torch.nn import functional
 
-from tests.e2e.conftest import serve_app, settle
+from tests.e2e.conftest import PATIENCE, serve_app, settle
 from tests.image_files import CLASSES, encoded, picture
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -123,6 +123,7 @@ def test_a_large_file_takes_no_memory_and_is_not_sent_twice(chromium, tmp_path):
     large.write_bytes(os.urandom(MIB) * MEGABYTES)
     with serve_app(tmp_path / "store") as address:
         page = chromium.new_page()
+        page.set_default_timeout(PATIENCE)
         page.goto(f"{address}/bring")
         page.get_by_role("button", name="Choose files").wait_for()
         server = next(p for p in psutil.process_iter(["cmdline"]) if is_server(p, address))
