@@ -7,6 +7,9 @@ table beside it.
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
+SAYS_LITTLE = 3.0  # seconds after which the speed of work says how long it takes
+KNOWN = 0.05  # share that has to be done for that
+
 
 def rounded(value: float, digits: int = 1, *, signed: bool = False, grouped: bool = False) -> str:
     """Write a finite number with so many digits after the point; ``signed`` puts a plus before what is not negative.
@@ -28,6 +31,18 @@ def spelled(grades: Sequence[float]) -> tuple[str, ...]:
     """Return grades as the names of classes, all with as many decimals."""
     decimals = max(len(text.partition(".")[2]) for text in (f"{grade:.10f}".rstrip("0") for grade in grades))
     return tuple(f"{grade:.{max(decimals, 1)}f}" for grade in grades)
+
+
+def seconds_left(fraction: float, elapsed: float) -> float | None:
+    """Return how long work still takes, as fast as it went so far; None while that says little.
+
+    Args:
+        fraction: of the work that is done.
+        elapsed: seconds that it took.
+    """
+    if elapsed < SAYS_LITTLE or not KNOWN <= fraction < 1:
+        return None
+    return elapsed * (1 - fraction) / fraction
 
 
 def about(seconds: float) -> str:

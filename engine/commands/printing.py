@@ -8,11 +8,8 @@ import time
 import typer
 
 from ..outgoing import terminal, terminal_lines
-from ..rounding import about
+from ..rounding import about, seconds_left
 from ..types import Progress
-
-SAYS_LITTLE = 3.0  # seconds after which the speed so far says how long it takes
-KNOWN = 0.05  # share that has to be done for that
 
 
 def say(text: object, *, err: bool = False) -> None:
@@ -36,10 +33,9 @@ def progress_line() -> Progress:
 
     def show(fraction: float, message: str = "") -> None:
         if shown:
-            spent = time.monotonic() - began
-            known = spent >= SAYS_LITTLE and KNOWN <= fraction < 1
-            left = f", {about(spent * (1 - fraction) / fraction)} left" if known else ""
-            sys.stderr.write(f"\r\x1b[2K{100 * fraction:3.0f} %  {terminal(message)}{left}")
+            left = seconds_left(fraction, time.monotonic() - began)
+            told = "" if left is None else f", {about(left)} left"
+            sys.stderr.write(f"\r\x1b[2K{100 * fraction:3.0f} %  {terminal(message)}{told}")
             if fraction >= 1:
                 sys.stderr.write("\n")
             sys.stderr.flush()

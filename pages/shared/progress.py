@@ -6,6 +6,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from engine.errors import EngineError
+from engine.rounding import seconds_left
 from engine.store import Run
 from pages.shared.chrome import duration, plain
 from pages.shared.people import desk
@@ -14,8 +15,6 @@ from pages.shared.state import run_title, store
 
 TICK = 0.5  # seconds between two looks at a row at work
 LOG_LINES = 40
-SAYS_LITTLE = 3.0  # seconds after which the speed of a row says how long it takes
-KNOWN = 0.05  # share that has to be done for that
 
 
 def show_progress(
@@ -134,13 +133,6 @@ def _elapsed(row: Run) -> str:
     message = keep_service()
     spent = row.elapsed if row.started else time.time() - row.created
     what = message if row.state == "queued" else f"{row.kind.replace('_', ' ')} {row.id}"
-    left = seconds_left(row)
+    left = seconds_left(row.fraction, row.elapsed) if row.state == "running" else None
     told = "" if left is None else f" · about {duration(max(left, 1.0))} left"
     return f"{duration(spent)} elapsed{told} · {100 * row.fraction:.0f} % · {plain(what)}"
-
-
-def seconds_left(row: Run) -> float | None:
-    """Return how long a row at work still takes, as fast as it went so far; None while that says little."""
-    if row.state != "running" or row.elapsed < SAYS_LITTLE or not KNOWN <= row.fraction < 1:
-        return None
-    return row.elapsed * (1 - row.fraction) / row.fraction

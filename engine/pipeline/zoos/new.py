@@ -20,9 +20,10 @@ from ...manifest import Manifest
 from ...recipe import explain
 from ...weights import Memory, write_weights
 from ...zoo.brought_task import BroughtTask
+from ...zoo.encoders.architecture import VOCABULARY
 from ...zoo.encoders.backbone import architecture, load_encoder, preprocessing
 from ...zoo.encoders.heads import HEADS_KEY, starting_logit_scale
-from ...zoo.encoders.text import VOCABULARY, Words, build_heads, prompts, vocabulary_file
+from ...zoo.encoders.text import Words, build_heads, prompts, vocabulary_file
 from ...zoo.folder import Zoo
 from ...zoo.images.splits import VALIDATION_SHARE, hold_out
 from ...zoo.making.prompts import asked_prompts, sets_in_words, wish_in_words

@@ -14,11 +14,11 @@ from itertools import islice
 from pathlib import Path
 
 from ...zoo.described.sources import BESIDE
+from ...zoo.encoders.architecture import VOCABULARY
 from ...zoo.importing.roots import WEIGHTS
 from ...zoo.modalities import MODALITIES
 
 Stamp = tuple[str, int, int]  # name, bytes, and time of the last change in nanoseconds
-VOCABULARY = "vocabulary.json"  # as engine.zoo.encoders.text has it, which imports torch
 MOST = 500_000  # entries below one place of data; what comes behind them, in order of names, is not looked at
 TABLES = (".csv", ".tsv")  # may list images that lie elsewhere in their folder
 

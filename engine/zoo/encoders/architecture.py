@@ -11,6 +11,7 @@ from ...preparation import Preparation
 from ..modalities import FLOAT, TowerSize, modality_of, of_config
 
 __all__ = ["FLOAT", "TowerSize", "architecture", "difference", "preprocessing", "tower_size", "unlike", "width_of"]
+VOCABULARY = "vocabulary.json"  # of a text encoder that reads words; beside the model config
 
 
 def architecture(folder: Path, manifest: Manifest) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from ...manifest import Manifest, Task, resolve_inside
 from ...types import Progress, Weights
 from ...weights import open_weights
 from ..modalities import modality_of
+from .architecture import VOCABULARY
 from .backbone import architecture
 
-VOCABULARY = "vocabulary.json"  # of a text encoder that reads words; beside the model config
 MAX_VOCABULARY_BYTES = 20_000_000
 CLIP_VOCABULARY = 49_408
 BATCH = 128

@@ -18,8 +18,9 @@ from ...manifest import Manifest, Task
 from ...recipe import explain
 from ...types import Weights
 from ...weights import Memory, write_weights
+from ..encoders.architecture import VOCABULARY
 from ..encoders.heads import DEFAULT_LOGIT_SCALE, ZeroShotHead
-from ..encoders.text import VOCABULARY, build_heads, text_problem
+from ..encoders.text import build_heads, text_problem
 from ..folder import Zoo
 from ..images.data import ImageData
 from .found import Row, Survey, stored_dtype

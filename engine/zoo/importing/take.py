@@ -12,7 +12,8 @@ from ...layouts import OPEN_CLIP
 from ...types import Weights
 from ...weights import check_same_architecture
 from ...weights.align import Selected
-from ..encoders.text import CLIP_VOCABULARY, VOCABULARY
+from ..encoders.architecture import VOCABULARY
+from ..encoders.text import CLIP_VOCABULARY
 from ..names import expert_name, safe_name
 from .architecture import Fact, Given, recognise
 from .found import Row, Survey, size_of
