@@ -87,13 +87,23 @@ def test_commands_have_one_way_to_the_terminal():
     assert not direct
 
 
+def shown_until(ours, theirs, end="[end]"):
+    """All that was written to a terminal, which may hand it on in several pieces."""
+    theirs.write(end)
+    theirs.flush()
+    shown = ""
+    while not shown.endswith(end):
+        shown += os.read(ours, 1000).decode()
+    return shown.removesuffix(end)
+
+
 def test_progress_on_a_terminal_obeys_nothing(monkeypatch):
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal_of_somebody:
         monkeypatch.setattr(sys, "stderr", terminal_of_somebody)
         progress_line()(0.25, "Encoding\x1b]0;title\x07\nfinished")
         monkeypatch.undo()
-        shown = os.read(ours, 1000).decode()
+        shown = shown_until(ours, terminal_of_somebody)
     os.close(ours)
     assert r"25 %  Encoding\x1b]0;title\x07\nfinished" in shown
     assert shown.count("\x1b") == 1  # the one that clears the line
@@ -109,7 +119,7 @@ def test_progress_on_a_terminal_says_how_long_it_still_takes(monkeypatch):
         show(0.2, "Encoding")
         show(0.5, "Encoding")
         monkeypatch.undo()
-        shown = os.read(ours, 1000).decode()
+        shown = shown_until(ours, terminal_of_somebody)
     os.close(ours)
     assert shown.endswith("50 %  Encoding, about 20 s left")
     assert shown.count("left") == 1
