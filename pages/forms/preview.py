@@ -17,6 +17,7 @@ from engine.errors import EngineError, StoreError
 from engine.figures import Drawing
 from engine.figures.palette import Theme
 from engine.figures.preview import NO_ACCURACY, preview_points, preview_tasks, shown_average
+from engine.manifest import Manifest
 from engine.pipeline.preview.request import (
     KIND,
     PATIENCE,
@@ -117,7 +118,7 @@ def _begun(asked: PreviewRequest, recipe: Recipe, shown: Recipe) -> dict[str, An
     if learned := trained_parts(recipe):
         return {"said": f"{' and '.join(learned)} learns from images, so there is no preview.", "result": ""}
     try:
-        seconds = _foreseen(asked, zoo_manifest(recipe.zoo).name)
+        seconds = _foreseen(asked, zoo_manifest(recipe.zoo))
     except EngineError:
         return {"said": "The zoo cannot be read, so there is no preview.", "result": ""}
     if seconds > PATIENCE:
@@ -290,15 +291,15 @@ def _folder(result: str) -> Path | None:
     return store().find(result, checksums=False) if result else None
 
 
-def _foreseen(asked: PreviewRequest, zoo: str) -> float:
+def _foreseen(asked: PreviewRequest, zoo: Manifest) -> float:
     rates = store().root / "rates"
     stamp = max((path.stat().st_mtime_ns for path in rates.glob("*.json")), default=0) if rates.is_dir() else 0
-    return _kept_foreseen(asked.model_dump_json(), zoo, stamp, asked)
+    return _kept_foreseen(asked.model_dump_json(), zoo.model_dump_json(), stamp, asked)
 
 
 @st.cache_data(max_entries=64, ttl="5m", show_spinner=False)
 def _kept_foreseen(document: str, zoo: str, stamp: int, _asked: PreviewRequest) -> float:
-    return foreseen_seconds(_asked, zoo, store())
+    return foreseen_seconds(_asked, store())
 
 
 @st.cache_resource(max_entries=16, ttl="10m", show_spinner=False)

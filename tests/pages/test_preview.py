@@ -8,6 +8,7 @@ from safetensors.numpy import save_file
 from streamlit.testing.v1 import AppTest
 
 from engine.pipeline.rates import keep_rates
+from engine.zoo.folder import Zoo
 
 LAMBDA = "form.w.merge.task_arithmetic.scaling.slider"
 KEY = "cd" * 32
@@ -17,7 +18,7 @@ STATES = {"seen": "higher", "opposite seen": "lower", "undecided": "too small to
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Previews of the made zoo are foreseen to be quick, whatever its backbone is said to be."""
-    monkeypatch.setattr("pages.forms.preview.foreseen_seconds", lambda asked, zoo, store: 0.4)
+    monkeypatch.setattr("pages.forms.preview.foreseen_seconds", lambda asked, store: 0.4)
 
 
 def said(app: AppTest) -> str:
@@ -184,7 +185,7 @@ def test_what_trains_needs_run_and_says_so(workspace, open_app):
 
 
 def test_a_slow_preview_waits_for_a_button(workspace, open_app, monkeypatch):
-    monkeypatch.setattr("pages.forms.preview.foreseen_seconds", lambda asked, zoo, store: 12.0)
+    monkeypatch.setattr("pages.forms.preview.foreseen_seconds", lambda asked, store: 12.0)
     workspace.example()
     app = open_app()
     app.slider(key=LAMBDA).set_value(0.55).run()
@@ -200,12 +201,12 @@ def test_the_time_measured_here_decides(workspace, open_app, monkeypatch):
 
     monkeypatch.setattr("pages.forms.preview.foreseen_seconds", foreseen_seconds)
     workspace.example()
-    sampled = workspace.recipe(probe={"samples_per_task": 32})
-    keep_rates(workspace.store, preview={rate_name(sampled, "made"): 0.2})
+    sampled, zoo = workspace.recipe(probe={"samples_per_task": 32}), Zoo.open(str(workspace.zoo))
+    keep_rates(workspace.store, preview={rate_name(sampled, zoo): 0.2})
     app = open_app()
     app.slider(key=LAMBDA).set_value(0.55).run()
     assert len(previews(workspace)) == 1, app.caption
-    keep_rates(workspace.store, preview={rate_name(sampled, "made"): 20.0})
+    keep_rates(workspace.store, preview={rate_name(sampled, zoo): 20.0})
     app.slider(key=LAMBDA).set_value(0.6).run()
     assert "about 20 s here" in said(app)
 

@@ -47,8 +47,8 @@ def plan_preview(document: Mapping[str, Any], store: Store) -> Plan:
         seed=recipe.seeds[0],
         uncompared=uncompared,
         sides=sides,
-        rate=rate_name(recipe, run.zoo.manifest.name),
-        foreseen=foreseen_seconds(asked, run.zoo.manifest.name, store),
+        rate=rate_name(recipe, run.zoo),
+        foreseen=foreseen_seconds(asked, store),
         sources=run.sources,
     )
     return Plan.to(run.make(preview, params, PreviewInputs[str](run.heads())), run.steps)

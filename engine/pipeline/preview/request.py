@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from pydantic import Field
 from ...catalog import MERGE_METHODS, TRANSFORMS, looks_at_images, params_of, resolve
 from ...recipe import Probe, Recipe, Request
 from ...store import Store
-from ..preflight.estimate import quick_estimate
+from ...zoo.folder import Zoo
+from ..preflight.estimate import gather, quick_estimate
 from ..rates import known_rates
 from ..viewing.base import read_document
 
@@ -122,36 +124,39 @@ def looked_at(asked: PreviewRequest, *, compared: bool = True) -> str:
     return f"Made here from at most {few} images a task; a run makes {', '.join(found)}." if found else ""
 
 
-def rate_name(recipe: Recipe, zoo: str) -> str:
-    """Return a name of what the time of a preview depends on.
+def rate_name(recipe: Recipe, zoo: Zoo) -> str:
+    """Return a name of what the time of a preview depends on: sizes of the zoo, and how much of them is worked on.
 
     Args:
         recipe: on as many images as are looked at.
-        zoo: name of its zoo.
+        zoo: of the recipe.
+
+    Raises:
+        EngineError: the zoo cannot be used.
     """
-    experts = "all" if recipe.experts == "all" else str(len(recipe.experts))
+    sizes = hashlib.sha256(repr(gather(zoo, recipe)).encode()).hexdigest()[:12]
     rows = [(TRANSFORMS[call.method], call.params) for call in recipe.transforms]
     methods = []
     for row, given in (*rows, (MERGE_METHODS[recipe.merge.method], recipe.merge.params)):
         amounts = (row.cost.images, row.cost.merges, row.cost.products)
         counts = [f"{amount(params_of(row, given)):g}" for amount in amounts if amount]  # of images, merges, products
         methods.append("=".join([row.name, *counts]))
-    return f"{zoo}-{experts}-{'+'.join(methods)}-{recipe.forward}-{recipe.probe.samples_per_task}"
+    experts = len(zoo.choose(recipe))
+    return f"{sizes}-{experts}-{'+'.join(methods)}-{recipe.forward}-{recipe.probe.samples_per_task}"
 
 
-def foreseen_seconds(asked: PreviewRequest, zoo: str, store: Store) -> float:
+def foreseen_seconds(asked: PreviewRequest, store: Store) -> float:
     """Return how long a preview takes once the zoo is in memory: as measured here, else by sizes and rates.
 
     Args:
         asked: for it.
-        zoo: name of its zoo.
         store: where the rates of this machine are kept.
 
     Raises:
         EngineError: the zoo cannot be used.
     """
     sampled = asked.sampled
-    known = known_rates(store).preview.get(rate_name(sampled, zoo))
+    known = known_rates(store).preview.get(rate_name(sampled, Zoo.open(sampled.zoo)))
     if known is not None:
         return known
     parts = quick_estimate(sampled, store).parts
