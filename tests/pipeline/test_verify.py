@@ -37,6 +37,8 @@ def test_a_merge_and_an_exported_run_are_verified(made, tmp_path):
     assert result.exit_code == 0, result.output
     assert "equal to the bit" in result.output
     assert CliRunner().invoke(app, ["run", str(recipe), "--out", str(tmp_path / "run"), "-q"]).exit_code == 0
+    own = CliRunner().invoke(app, ["verify", str(tmp_path / "run" / "merged.safetensors")])
+    assert f"`python -m engine export {tmp_path / 'run'} --to M.safetensors`" in str(own.exception)
     live = tmp_path / "live.safetensors"
     assert CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--to", str(live)]).exit_code == 0
     assert verify(live).holds

@@ -72,9 +72,7 @@ def verify(path: Path, zoo: str | None = None, progress: Progress | None = None)
     file = open_weights(path)
     header: Mapping[str, Any] = getattr(file, "metadata", {})
     if RECIPE not in header or ORIGINS not in header:
-        raise CheckpointError(
-            f"{path.name} does not say how it was made. Files of `merge RECIPE` and `export --to NAME.safetensors` do."
-        )
+        raise CheckpointError(f"{path.name} does not say how it was made. {_who_says(path)}")
     recipe, stated = _read(header, path)
     recipe = recipe.model_copy(update={"zoo": zoo}) if zoo else recipe
     source = Zoo.open(recipe.zoo)
@@ -104,6 +102,16 @@ def verify(path: Path, zoo: str | None = None, progress: Progress | None = None)
         made = made_by(source, resolve(recipe), origins)
         same = _compare(beside(path), receipt_text(made, open_weights(path))) if beside(path).is_file() else "missing"
     return Verified(len(ours.names), differing, largest, changed, same, distance, images)
+
+
+def _who_says(path: Path) -> str:
+    """Return which files say how they were made; of a run's own weights, how to have such a file of them."""
+    if (path.parent / "report.json").is_file():
+        return (
+            "It lies in the folder of a run, whose weights are shared by all runs of the same merge. Export them with "
+            f"recipe and digests: `python -m engine export {path.parent} --to M.safetensors`; then verify that file."
+        )
+    return "Files of `merge RECIPE` and `export --to NAME.safetensors` do."
 
 
 def _label(role: str, name: str) -> str:
