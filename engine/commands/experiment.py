@@ -117,7 +117,8 @@ def _one_after_another(specs: list[Experiment], one: Callable[[Experiment], None
         except EngineError as error:
             lost.append(spec.name)
             say_line(f"{spec.name}: {error}")
-    say_line(f"{len(specs) - len(lost)} of {len(specs)} experiments are done. Ask again to go on with the others.")
+    more = " Ask again to go on with the others." if lost else ""
+    say_line(f"{len(specs) - len(lost)} of {len(specs)} experiments are done.{more}")
 
 
 def _judged(name: str | None, file: Path, zoo: str, out: Path | None, *, ship: bool, force: bool, unused: bool) -> None:
@@ -157,10 +158,16 @@ def _called(zoo: str) -> str:
 
 
 def _meant_for(zoo: str) -> list[Experiment]:
-    """Return the experiments of the app, without those that are meant for a zoo that has to be made first."""
-    name, made = _called(zoo), derived_names()
-    specs = [read_experiment(each) for each in experiment_names()]
-    return [spec for spec in specs if spec.zoo not in made or spec.zoo == name]
+    """Return the experiments of the app; those that are meant for a zoo that has to be made first are said."""
+    name, found = _called(zoo), [read_experiment(each) for each in experiment_names()]
+    waiting = {made: [spec.name for spec in found if spec.zoo == made] for made in derived_names() if made != name}
+    for made, names in waiting.items():
+        if names:
+            say_line(
+                f"Left out: {', '.join(names)}. Their zoo has to be made first: `python -m engine zoo build {made} "
+                "--out DIR`; then ask for each by its name with --zoo DIR."
+            )
+    return [spec for spec in found if spec.zoo not in waiting]
 
 
 def _check_shipped(specs: list[Experiment], zoo: str, *, quick: bool) -> None:

@@ -1,6 +1,7 @@
 """A zoo made from another one: the same tasks' experts by several recipes, stopped, gone on with, refused."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -11,9 +12,10 @@ from open_clip.model import CLIP
 from safetensors.torch import save_file
 
 from engine.catalog import ALIGNMENTS, params_of, row_of
+from engine.commands.experiment import _meant_for
 from engine.commands.zoo import align_experts_of, finetune_experts_of
 from engine.errors import EngineError, RecipeError
-from engine.experiments import read_result
+from engine.experiments import experiment_names, read_experiment, read_result
 from engine.manifest import locate_zoo, read_manifest
 from engine.pipeline.zoos import derived
 from engine.pipeline.zoos.derived import build_derived, derived_names, read_derived
@@ -158,6 +160,16 @@ def test_what_is_shipped_is_of_the_zoo_that_an_experiment_is_meant_for(recipe, t
         code, _, error = command("experiment", file, "--ship", "--quiet", *arguments)
         assert code == 1
         assert message in " ".join(error.split())
+
+
+def test_all_says_which_experiments_are_left_out(capsys):
+    wanted = [read_experiment(name) for name in experiment_names()]
+    found = {spec.name for spec in _meant_for("mini8")}
+    said = capsys.readouterr().out
+    for spec in wanted:
+        assert (spec.name in found) == (spec.zoo not in derived_names())
+        assert (spec.name in found) != bool(re.search(rf"(: |, ){re.escape(spec.name)}[,.]", said))
+    assert "`python -m engine zoo build mini8-recipes --out DIR`" in said
 
 
 def test_sets_of_experts_by_other_seeds_are_judged_as_one(recipe, tmp_path, command):
