@@ -10,6 +10,7 @@ from engine.catalog.titles import calibrator_title
 from engine.errors import EngineError
 from engine.pipeline.run.findings import findings
 from engine.recipe import MethodCall, Recipe, parse_recipe
+from engine.zoo.folder import choose_experts
 from pages.forms.params import COMMON
 from pages.shared.zoos import zoo_manifest
 
@@ -46,6 +47,9 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
 def _expert_changes(before: Recipe, after: Recipe) -> list[str]:
     """List experts that came in, went out or are weighed otherwise."""
     old, new = (_weights(recipe) for recipe in (before, after))
+    if old is None or new is None:
+        said = ("all" if weights is None else ", ".join(weights) for weights in (old, new))
+        return [f"experts {' → '.join(said)}"] if before.experts != after.experts else []
     if old == new:
         return [] if list(old) == list(new) else ["another order of experts"]
     gone, added = [name for name in old if name not in new], [name for name in new if name not in old]
@@ -54,12 +58,13 @@ def _expert_changes(before: Recipe, after: Recipe) -> list[str]:
     return found + [f"{name} weight {old[name]:g} → {new[name]:g}" for name in changed]
 
 
-def _weights(recipe: Recipe) -> dict[str, float]:
-    if isinstance(recipe.experts, str):
-        with suppress(EngineError):  # a zoo that is not at hand is named as another one
-            return {expert.name: 1.0 for expert in zoo_manifest(recipe.zoo).experts}
-        return {}
-    return {expert.name: expert.weight for expert in recipe.experts}
+def _weights(recipe: Recipe) -> dict[str, float] | None:
+    """Return the weights of a recipe's experts by name; None where all are asked for of a zoo that is not at hand."""
+    if not isinstance(recipe.experts, str):
+        return {expert.name: expert.weight for expert in recipe.experts}
+    with suppress(EngineError):
+        return dict(choose_experts(zoo_manifest(recipe.zoo), recipe))
+    return None
 
 
 def _changes(before: Recipe, after: Recipe) -> list[str]:

@@ -1,11 +1,14 @@
 """Differences of recipes in phrases: what is added, changed and taken away, in the words of the form."""
 
 import pytest
+import yaml
 
 from engine.catalog import resolve
 from engine.recipe import parse_recipe
+from engine.zoo.importing.roots import ENV
 from pages.forms.recipes import differences
 from pages.shared.zoos import zoo_manifest
+from tests.tiny_zoo import make_zoo
 
 
 def recipe(**changes):
@@ -67,3 +70,24 @@ def test_what_no_phrase_tells_apart_is_a_difference_all_the_same():
     both = [PROB, {"method": "surgery"}]
     swapped = differences(recipe(calibrators=both), recipe(calibrators=both[::-1]))
     assert swapped == ["another order of calibrators"]
+
+
+def test_of_a_zoo_that_is_not_at_hand_only_what_is_known_is_said(tmp_path):
+    gone, few = str(tmp_path / "gone"), {"experts": [{"name": "signs"}, {"name": "charts"}]}
+    assert differences(recipe(zoo=gone), recipe()) == [f"zoo {gone} → mini8"]
+    assert differences(recipe(zoo=gone), recipe(zoo=gone)) == []
+    assert differences(recipe(zoo=gone), recipe(zoo=gone, **few)) == ["experts all → signs, charts"]
+    both = differences(recipe(), recipe(zoo=gone, **few))
+    assert both[0].startswith("\u2212 "), "experts that are listed are known, whatever their zoo"
+
+
+def test_all_experts_are_one_of_each_task(tmp_path, monkeypatch):
+    """As the engine takes them: of several of one task the first."""
+    monkeypatch.setenv(ENV, str(tmp_path))
+    zoo = make_zoo(tmp_path / "zoo", experts=("alpha", "beta"), images=4)
+    document = yaml.safe_load((zoo / "zoo.yaml").read_text())
+    document["experts"].append({**document["experts"][0], "name": "again", "method": "linearised"})
+    (zoo / "zoo.yaml").write_text(yaml.safe_dump(document))
+    named = [{"name": "alpha"}, {"name": "beta"}]
+    assert differences(recipe(zoo=str(zoo)), recipe(zoo=str(zoo), experts=named)) == []
+    assert differences(recipe(zoo=str(zoo)), recipe(zoo=str(zoo), experts=[*named, {"name": "again"}])) == ["+ again"]
