@@ -32,6 +32,15 @@ class ZooError(EngineError):
     """A zoo folder or its manifest is not usable."""
 
 
+class SettingError(ZooError):
+    """A setting of a new zoo that is missing or cannot be used."""
+
+    def __init__(self, message: str, setting: str = "") -> None:
+        """Take a message and the setting's name in the request."""
+        super().__init__(message)
+        self.setting = setting
+
+
 class CheckpointError(EngineError):
     """A weights file that is missing, damaged, unsafe or of another architecture."""
 

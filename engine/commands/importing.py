@@ -99,7 +99,7 @@ def summary_text(summary: dict[str, Any]) -> str:
         lines += [f"    {note}" for note in row["notes"]]
     lines += summary["notes"]
     lines += [f"Warning: {text}" for text in summary["warnings"]]
-    lines += [f"Fault: {text}" for text in summary["faults"]]
+    lines += [f"Fault: {fault['text']}" for fault in summary["faults"]]
     lines.append(f"{summary['bytes'] / MIB:.1f} MiB needed, {summary['free'] / MIB:,.0f} MiB free.")
     return "\n".join(lines)
 

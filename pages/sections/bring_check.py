@@ -39,11 +39,11 @@ PREPROCESSING = {
     "imagenet": "ImageNet's",
     OWN: "Own mean and deviation",
 }
-FIELDS = {  # of the form, by the option that a fault asks for
-    "--preprocess": "Preprocessing",
-    "--head-width": "Width of an attention head",
-    "--quick-gelu": "Activation",
-    "--logit-scale": "Logit scale",
+FIELDS = {  # of the form, by the setting that a fault is about
+    "preprocess": "Preprocessing",
+    "head_width": "Width of an attention head",
+    "quick_gelu": "Activation",
+    "logit_scale": "Logit scale",
 }
 
 
@@ -244,9 +244,9 @@ def _preview(summary: dict[str, Any]) -> None:
     """Draw what would be imported."""
     st.subheader("What will be in the zoo", anchor=False)
     for fault in summary["faults"]:
-        for option, field in FIELDS.items():
-            fault = fault.replace(option, f"“{field}” ({option})")
-        st.error(plain(fault), icon=":material/error:")
+        field = FIELDS.get(fault["setting"], "")
+        here = f" In this form it is “{field}”." if field else ""
+        st.error(plain(f"{fault['text']}{here}"), icon=":material/error:")
     for warning in summary["warnings"]:
         st.warning(plain(warning), icon=":material/warning:")
     if summary["facts"]:

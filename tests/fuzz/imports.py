@@ -70,7 +70,7 @@ def read_hugging_face(folder: Path) -> None:
     document = {"base": str(folder / "base"), "experts": [{"path": str(folder / "expert")}], "name": "made"}
     document["preprocess"] = "openai"
     found = survey(parse_request({**document, "out": str(folder / "out")}), lambda fraction, message="": None)
-    for fault in found.faults:
+    for fault in (one.text for one in found.faults):
         assert 8 < len(fault) < 5000, f"the message has {len(fault)} characters: {fault[:300]}"
     found.to_json()
 

@@ -217,7 +217,7 @@ def read_models(folder: Path) -> None:
         document = {"base": str(place / "base"), "experts": [{"path": str(place / "nouns")}], "name": "made"}
         document |= {"data": {"nouns": str(place / "nouns.jsonl")}, "out": str(folder / "out"), "length": 12}
         found = survey(parse_request(document), lambda fraction, message="": None)
-        for fault in found.faults:
+        for fault in (one.text for one in found.faults):
             assert 8 < len(fault) < 5000, f"the message has {len(fault)} characters: {fault[:300]}"
         found.to_json()
 

@@ -138,7 +138,8 @@ def test_what_no_file_says_is_given_in_the_form(workspace, at, files):
     app.button(key="bring.check.button").click().run()
     carry_out(workspace.store)
     app.run()
-    assert "Give “Preprocessing” (--preprocess): openai" in "".join(problems(app)).replace("\\", "")
+    (asked,) = [said for said in problems(app) if "preprocessing cannot be known" in said]
+    assert "In this form it is “Preprocessing”" in asked
     app.selectbox(key="bring.w.preprocess").set_value("own").run()
     app.button(key="bring.check.button").run()
     assert app.button(key="bring.check.button").disabled

@@ -279,6 +279,7 @@ def test_heads_of_unit_rows_need_a_scale(files):
     heads = [{"path": str(files / "heads.safetensors")}]
     with pytest.raises(ZooError, match="--logit-scale"):
         import_zoo(brought(files, heads=heads), silent)
+    assert [fault.setting for fault in survey(brought(files, heads=heads), silent).faults] == ["logit_scale"]
     import_zoo(brought(files, heads=heads, logit_scale=50), silent)
     assert Zoo.open(str(files / "zoo")).heads(["birds"])[0]["birds"].scale == pytest.approx(50)
 
@@ -304,7 +305,7 @@ def test_a_config_beside_a_loose_file_counts_where_it_fits(files, base):
     other = {**json.loads(config), "hidden_size": 64, "num_attention_heads": 1}
     (files / "there" / "config.json").write_text(json.dumps(other))
     found = survey(parse_request(document), silent)
-    assert [fault for fault in found.faults if "--head-width" in fault]
+    assert [fault for fault in found.faults if "--head-width" in fault.text]
 
 
 def test_folders_that_a_table_lists_are_no_tasks_however_their_paths_are_written(tmp_path):

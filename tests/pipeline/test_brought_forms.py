@@ -267,8 +267,8 @@ def test_experts_that_disagree_decide_nothing(tmp_path):
     other = json.loads((experts["signs"] / "config.json").read_text())
     (experts["signs"] / "config.json").write_text(json.dumps({**other, "num_attention_heads": 8}))
     found = survey(ask(tmp_path, start, experts, data=False), silent)
-    assert [fault for fault in found.faults if "--head-width" in fault]
-    assert not [fault for fault in found.faults if "--preprocess" in fault]
+    assert [fault for fault in found.faults if "--head-width" in fault.text]
+    assert not [fault for fault in found.faults if "--preprocess" in fault.text]
 
 
 def named_folder(tmp_path):
@@ -284,7 +284,7 @@ def test_a_name_is_a_hint_and_no_proof(tmp_path):
     start, experts = named_folder(tmp_path)
     found = survey(ask(tmp_path, start, experts, data=False), silent)
     (fault,) = found.faults
-    assert "config.json names openai/clip-vit-base-patch32, which was trained with --preprocess openai" in fault
+    assert "config.json names openai/clip-vit-base-patch32, which was trained with --preprocess openai" in fault.text
     assert not survey(ask(tmp_path, start, experts, data=False, preprocess="openai"), silent).faults
 
 
@@ -297,10 +297,10 @@ def test_images_that_do_not_speak_against_a_name_let_it_count(tmp_path):
         ask(tmp_path, start, experts).model_copy(update={"data": {"digits": str(tmp_path / f"{name}.npz")}})
         for name in ("few", "more")
     )
-    assert [fault for fault in survey(few, silent).faults if "--preprocess openai" in fault]
+    assert [fault for fault in survey(few, silent).faults if "--preprocess openai" in fault.text]
     found = survey(request, silent)
     assert not found.faults
     origin = next(fact.origin for fact in found.known if fact.name == "preprocess")
     assert "names openai/clip-vit-base-patch32; images of digits do not speak against it" in origin
     (start / "config.json").write_text((start / "config.json").read_text().replace("openai/clip", "somebody/clip"))
-    assert [fault for fault in survey(request, silent).faults if "--preprocess" in fault]
+    assert [fault for fault in survey(request, silent).faults if "--preprocess" in fault.text]

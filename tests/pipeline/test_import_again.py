@@ -57,7 +57,8 @@ def test_a_mended_image_in_a_class_folder_is_looked_at_again(root, base):
         path.write_bytes(content)
     second = plan_request("import", document, store)
     assert second.result != first.result
-    assert not any("broken" in fault or "image" in fault for fault in read_summary(run_inline(second, store))["faults"])
+    faults = [fault["text"] for fault in read_summary(run_inline(second, store))["faults"]]
+    assert not any("broken" in fault or "image" in fault for fault in faults)
 
 
 def test_every_change_below_a_folder_counts(root, key):

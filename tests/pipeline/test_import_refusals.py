@@ -113,7 +113,7 @@ def test_an_existing_folder_is_left_alone(tmp_path, base, tuned):
         import_zoo(request, silent)
     assert (tmp_path / "zoo" / "mine.txt").read_text() == "mine"
     found = survey(request, silent)
-    assert any("not empty" in fault for fault in found.faults)
+    assert any("not empty" in fault.text for fault in found.faults)
     assert found.free > 2**20, "the room there is told all the same"
 
 
@@ -151,7 +151,7 @@ def test_what_no_file_says_is_refused_and_can_be_given(tmp_path):
     request = ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors", architecture="")
     found = survey(request, silent)
     assert found.architecture.config["quick_gelu"] is None
-    assert [fault for fault in found.faults if "--quick-gelu" in fault]
+    assert [fault for fault in found.faults if "--quick-gelu" in fault.text]
     for gelu, name in ((False, "ViT-B-32"), (True, "ViT-B-32-quickgelu")):
         corrected = survey(request.model_copy(update={"quick_gelu": gelu}), silent)
         assert corrected.architecture.name == name
@@ -179,7 +179,7 @@ def test_a_record_of_a_training_beside_weights_is_no_config(tmp_path, record, fi
     request = ask(tmp_path, tmp_path / "run" / file, tmp_path / "dtd.safetensors", architecture="")
     found = survey(request, silent)
     assert found.architecture.config["quick_gelu"] is None
-    assert [fault for fault in found.faults if "--quick-gelu" in fault]
+    assert [fault for fault in found.faults if "--quick-gelu" in fault.text]
     settled = survey(request.model_copy(update={"quick_gelu": False}), silent)
     assert settled.architecture.name == "ViT-B-32"
     assert not settled.faults
@@ -219,7 +219,7 @@ def test_configs_that_do_not_fit_are_refused(tmp_path, base, change, word):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **change}))
     found = survey(ask(tmp_path, folder, ("e", write_hf(tmp_path / "e", base))), silent)
-    assert any(word in fault for fault in found.faults)
+    assert any(word in fault.text for fault in found.faults)
 
 
 def test_an_index_may_only_name_files_beside_it(tmp_path, base):

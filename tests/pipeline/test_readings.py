@@ -30,11 +30,11 @@ def files(tmp_path_factory):
 
 
 def looked(files, *still_open):
-    """Return what is recognised when some facts are left open: those that are known, and options that are asked for."""
+    """Return what is recognised when some facts are left open: those that are known, and settings asked for."""
     given = {name: value for name, value in GIVEN.items() if name not in still_open}
     found = recognised(parse_request({**files, **given}), silent)
-    asked = {name for name, option in OPTIONS.items() if any(f"Give {option}" in fault for fault in found.faults)}
-    return {fact.name: fact for fact in found.known}, asked
+    assert all(f"Give {OPTIONS[fault.setting]}" in fault.text for fault in found.faults)
+    return {fact.name: fact for fact in found.known}, {fault.setting for fault in found.faults}
 
 
 def test_what_is_decided_is_kept_where_something_else_is_not(files):
@@ -53,7 +53,9 @@ def test_images_never_decide_for_a_preprocessing_that_is_not_the_true_one(files)
 
 def test_a_refusal_says_how_many_images_there_were(files):
     found = recognised(parse_request({**files, **{name: GIVEN[name] for name in ("head_width", "quick_gelu")}}), silent)
-    assert [fault for fault in found.faults if "Classifying 160 images of digits, 160 images of signs does" in fault]
+    assert [
+        fault for fault in found.faults if "Classifying 160 images of digits, 160 images of signs does" in fault.text
+    ]
 
 
 def test_controls_differ_from_everything_that_may_be_chosen():

@@ -23,7 +23,7 @@ def made(tmp_path):
 
 
 def faults(request):
-    return "\n".join(survey(request, silent).faults)
+    return "\n".join(fault.text for fault in survey(request, silent).faults)
 
 
 def change(folder, edit):

@@ -248,9 +248,9 @@ def test_a_new_zoo_says_whose_templates_stand_for_those_asked_for(brought, tmp_p
 def test_own_prompts_that_cannot_be_used_are_refused(brought, text, words):
     (brought / "own.yaml").write_text(text)
     found = survey(request_of(brought, templates=str(brought / "own.yaml")), silent)
-    assert [fault for fault in found.faults if words in fault], found.faults
+    assert [fault for fault in found.faults if words in fault.text], found.faults
     found = survey(request_of(brought, templates="opnai"), silent)
-    assert [fault for fault in found.faults if "Did you mean 'openai'?" in fault]
+    assert [fault for fault in found.faults if "Did you mean 'openai'?" in fault.text]
 
 
 def test_files_of_templates(tmp_path):

@@ -58,7 +58,7 @@ def plan_import(request: Mapping[str, Any], store: Store) -> Plan:
     return Plan((node,), node.key)
 
 
-@step("import_check", label="Looking at the checkpoints", params=ImportParams, version=2)
+@step("import_check", label="Looking at the checkpoints", params=ImportParams, version=3)
 def check_import(inputs: NoInputs[Path], params: ImportParams, output: Path, tools: StepTools) -> None:
     """Look at the files of an import and say what it would do."""
     from ...zoo.importing.survey import survey

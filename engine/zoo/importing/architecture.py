@@ -43,6 +43,14 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """Something that no zoo can be made with; the words on what to do are those of the command line."""
+
+    text: str
+    setting: str = ""  # of the request, where giving it helps
+
+
+@dataclass(frozen=True)
 class Open:
     """A fact that no place states: what fits, and which places were looked at."""
 

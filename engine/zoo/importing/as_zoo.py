@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import EngineError
+from ...errors import EngineError, SettingError
 from ...types import Progress
 from ..inspection.parts import inspect
+from .architecture import Fault
 from .found import Survey
 from .staged import Staged
 
@@ -21,7 +22,7 @@ def attempt(found: Survey, action: Callable[[], Any]) -> Any:
     try:
         return action()
     except EngineError as error:
-        found.faults.append(str(error))
+        found.faults.append(Fault(str(error), error.setting if isinstance(error, SettingError) else ""))
         return None
 
 
@@ -37,6 +38,8 @@ def inspect_as_zoo(found: Survey, places: Mapping[str, str], stage: Stage, progr
     with tempfile.TemporaryDirectory(prefix="mergelens-") as folder:
         staged = attempt(found, lambda: stage(found, Path(folder), places))
         for finding in inspect(staged, progress) if staged is not None else ():
-            kept = {"error": found.faults, "warning": found.warnings}.get(finding.level, found.notes)
-            if finding.text not in kept:
+            kept = found.warnings if finding.level == "warning" else found.notes
+            if finding.level == "error":
+                found.faults.append(Fault(finding.text))
+            elif finding.text not in kept:
                 kept.append(finding.text)

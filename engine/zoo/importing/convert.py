@@ -39,7 +39,7 @@ def import_zoo(request: ImportRequest, progress: Progress) -> dict[str, Any]:
     """
     found = survey(request, lambda fraction, message="": progress(0.4 * fraction, message))
     if found.faults:
-        raise ZooError("\n".join(found.faults))
+        raise ZooError("\n".join(fault.text for fault in found.faults))
     if isinstance(found, TextSurvey):
         return write_texts(found, lambda fraction, message="": progress(0.4 + 0.6 * fraction, message))
     with new_folder(request.folder) as folder:

@@ -126,7 +126,7 @@ def _recognised(
     }
     found = recognised(parse_request(request), progress, tasks)
     if found.faults:
-        raise ZooError("\n".join(found.faults))
+        raise ZooError("\n".join(fault.text for fault in found.faults))
     return found
 
 

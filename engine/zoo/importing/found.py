@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...types import Weights
-from .architecture import Architecture, Fact
+from .architecture import Architecture, Fact, Fault
 from .heads import BroughtHead
 from .request import ImportRequest
 from .sources import Source
@@ -39,7 +39,7 @@ class Survey:
     request: ImportRequest
     rows: list[Row] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what is in order
     architecture: Architecture | None = None
     facts: list[Fact] = field(default_factory=list)  # beyond the architecture's own
@@ -79,7 +79,7 @@ class Survey:
             "rows": [asdict(row) for row in self.rows],
             "notes": self.notes,
             "warnings": self.warnings,
-            "faults": self.faults,
+            "faults": [asdict(fault) for fault in self.faults],
             "bytes": self.needed,
             "free": self.free,
         }

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ...errors import CheckpointError, ZooError, nearest
+from ...errors import CheckpointError, SettingError, nearest
 from ...manifest import Preprocess
 from ...recipe import explain
 from ...weights.pickle_machine import Made, Name
@@ -32,6 +32,7 @@ _CHECKPOINT = re.compile(r"(openai/clip-vit-|laion/CLIP-ViT-)[\w.-]+")  # as the
 RESAMPLING = {2: "bilinear", 3: "bicubic"}  # PIL's numbers
 KEPT_AS = ("val_preprocess", "preprocess_val", "preprocess", "transform", "test_transform")  # in pickles
 MAX_OBJECTS = 10_000
+SETTING = "preprocess"  # as requests call it
 HOW = (
     f"Give --preprocess: {', '.join(PRESETS)}, a preprocessor_config.json or open_clip_config.json, or "
     "mean=R,G,B;std=R,G,B"
@@ -51,7 +52,7 @@ def given_preprocess(text: str, size: int) -> Preprocess:
         size: of the images that the architecture takes, in pixels.
 
     Raises:
-        ZooError: it says nothing that can be used.
+        SettingError: it says nothing that can be used.
     """
     if text in PRESETS:
         return _preset(text, size)
@@ -59,12 +60,12 @@ def given_preprocess(text: str, size: int) -> Preprocess:
         try:
             found = from_document(read_json(Path(text).expanduser()), size)
         except (Unreadable, CheckpointError) as error:
-            raise ZooError(f"--preprocess {text:.200}: {error}") from error
+            raise SettingError(f"--preprocess {text:.200}: {error}", SETTING) from error
         if found is None:
-            raise ZooError(f"{text:.200} is missing or names no mean and standard deviation.")
+            raise SettingError(f"{text:.200} is missing or names no mean and standard deviation.", SETTING)
         return found
     if "=" not in text:
-        raise ZooError(f"There is no preprocessing '{text:.60}'. {nearest(text, PRESETS)} {HOW}.")
+        raise SettingError(f"There is no preprocessing '{text:.60}'. {nearest(text, PRESETS)} {HOW}.", SETTING)
     pairs = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
     try:
         values: dict[str, Any] = {"size": size, **{name.strip(): value.strip() for name, value in pairs.items()}}
@@ -73,7 +74,7 @@ def given_preprocess(text: str, size: int) -> Preprocess:
         return Preprocess.model_validate(values)
     except (ValueError, ValidationError) as error:
         reason = explain(error, Preprocess) if isinstance(error, ValidationError) else str(error)
-        raise ZooError(f"--preprocess '{text:.200}' cannot be used: {reason} {HOW}.") from error
+        raise SettingError(f"--preprocess '{text:.200}' cannot be used: {reason} {HOW}.", SETTING) from error
 
 
 def named_checkpoint(source: Source) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from ..encoders.architecture import tower_size
 from ..encoders.backbone import load_encoder
 from ..images.data import TaskData
 from ..inspection.agreement import SURE, Judged, below, classify, spread_rows
-from .architecture import TITLES, Architecture, Open
+from .architecture import TITLES, Architecture, Fault, Open
 
 ROUNDS = (24, 96, 384, 1024)  # images a task: readings that fall behind are looked at no further
 MOST_TASKS = 4
@@ -62,7 +62,7 @@ class Reading:
         return float(self.correct.mean()) if len(self.correct) else 0.0
 
 
-def settle(architecture: Architecture, trials: list[Trial], progress: Progress) -> tuple[Architecture, list[str]]:
+def settle(architecture: Architecture, trials: list[Trial], progress: Progress) -> tuple[Architecture, list[Fault]]:
     """Decide the open facts of an architecture by trying every combination of what fits.
 
     A reading falls out when the best is surely better, by more than three standard errors over the same images. With
@@ -80,7 +80,7 @@ def settle(architecture: Architecture, trials: list[Trial], progress: Progress) 
         progress: told how far it is.
 
     Returns:
-        The architecture, and a sentence for each fact that stays open: what was tried, and how it can be given.
+        The architecture, and a fault for each fact that stays open: what was tried, and how it can be given.
     """
     tasks = list(dict.fromkeys(trial.task for trial in trials))[:MOST_TASKS]
     trials = [trial for trial in trials if trial.task in tasks]
@@ -211,12 +211,13 @@ def _decided(best: Reading, rest: Reading | None, tasks: list[str]) -> str:
     return f"{said}, {100 * rest.share:.1f} % with the next best ({rest.label})"
 
 
-def _refusal(fact: Open, why: str) -> str:
+def _refusal(fact: Open, why: str) -> Fault:
     fitting = ", ".join(text for text, _ in fact.candidates[:SHOWN])
     more = " …" if len(fact.candidates) > SHOWN else ""
-    return (
+    return Fault(
         f"The base's {TITLES[fact.name].lower()} cannot be known from its weights. Asked: {fact.tried}. What fits: "
-        f"{fitting}{more}. {why}. {fact.how}."
+        f"{fitting}{more}. {why}. {fact.how}.",
+        fact.name,
     )
 
 

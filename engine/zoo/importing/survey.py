@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import PurePath
 
-from ...errors import EngineError, ZooError
+from ...errors import EngineError, SettingError, ZooError
 from ...layouts import OPEN_CLIP
 from ...manifest import RESERVED
 from ...store.outputs import free_at
@@ -16,7 +16,7 @@ from ...weights.families import distance, family_warnings, far_warnings, same
 from ..encoders.heads import DEFAULT_LOGIT_SCALE, ZeroShotHead
 from ..modalities import load
 from ..names import distinct, expert_name
-from .architecture import Architecture, Fact
+from .architecture import Architecture, Fact, Fault
 from .as_zoo import attempt, inspect_as_zoo
 from .documents import kind_of_base
 from .found import Row, Survey
@@ -93,7 +93,7 @@ def _open(found: Survey, progress: Progress) -> None:
 
 def _find_tasks(found: Survey) -> None:
     found.tasks, faults = find_tasks(found.request, [row.task for row in found.experts], found.heads)
-    found.faults += faults
+    found.faults += map(Fault, faults)
     rows = {row.task: row for row in found.experts}
     for task in found.tasks:
         if task.name in rows and task.note:
@@ -112,7 +112,7 @@ def _decide(found: Survey, progress: Progress) -> None:
         trials = trials_of(found.models, tasks, heads, images_of(found))
         found.architecture, faults = settle(architecture, trials, progress)
     except EngineError as error:
-        faults = [str(error)]
+        faults = [Fault(str(error))]
     found.faults += faults
 
 
@@ -133,9 +133,10 @@ def _logit_scale(found: Survey) -> None:
     """The scale of the heads: given, read from them or from the base, or refused."""
     given = found.request.logit_scale
     if given is not None and not found.request.heads:
-        raise ZooError(
+        raise SettingError(
             "--logit-scale is the factor of heads that are brought, and none are: heads that are built from the base's "
-            "text encoder take the scale in the base's file. Leave --logit-scale out, or give --heads."
+            "text encoder take the scale in the base's file. Leave --logit-scale out, or give --heads.",
+            "logit_scale",
         )
     base = found.text.tensor("logit_scale") if found.text and "logit_scale" in found.text.names else None
     if given is not None:
@@ -145,9 +146,10 @@ def _logit_scale(found: Survey) -> None:
     elif base is not None and base.numel() == 1 and math.isfinite(float(base)):
         value, origin = float(base), "read: the base"
     elif found.heads:
-        raise ZooError(
+        raise SettingError(
             "The logit scale cannot be known: the heads have rows of unit norm, and neither they nor the base hold "
-            "one. Give --logit-scale, the factor of the cosines (CLIP ends its training at 100)."
+            "one. Give --logit-scale, the factor of the cosines (CLIP ends its training at 100).",
+            "logit_scale",
         )
     else:
         return

@@ -13,7 +13,7 @@ from ...encoders.backbone import misfits
 from ...names import distinct, safe_name
 from ...texts.config import END, PADDING, checked, longest, with_tokens
 from ...texts.families import Family
-from ..architecture import Fact
+from ..architecture import Fact, Fault
 from ..as_zoo import attempt, inspect_as_zoo
 from ..found import Row, size_of
 from ..peft import adapt
@@ -43,17 +43,19 @@ def survey_texts(request: ImportRequest, progress: Progress) -> TextSurvey:
         progress(0.4 * number / len(names), f"Looking at {name}")
         attempt(found, lambda item=item, name=name: _take_expert(found, item, name, base))
     if request.heads:
-        found.faults.append(
+        said = (
             f"The head {Path(request.heads[0].path).name} is given by itself; a text expert brings its classifier "
             "along. Leave heads out."
         )
+        found.faults.append(Fault(said))
     tasks = {item.task or name for item, name in zip(request.experts, names, strict=True)}
     outside = [task for task in request.data if task not in tasks]
     if outside and not found.family.answers:
-        found.faults.append(
+        said = (
             f"The texts of '{outside[0]}' have no expert, and so no classifier: a text task is scored with its "
             "expert's. Leave them out, or name the expert's task so."
         )
+        found.faults.append(Fault(said))
     elif outside:
         for task in outside:
             attempt(found, lambda task=task: found.texts.append(task_outside(found, task)))
