@@ -231,7 +231,7 @@ def _sentence(document: Mapping[str, Any]) -> str:
     merged = inside["merged"]
     text = f"**Preview: {_percent(merged)}** of a sample right {domain} {_range(merged)}"
     if "difference" not in inside:
-        reason = document.get("uncompared", "")
+        reason = document["uncompared"]
         return f"{text}." + (f" It is not compared with the run shown: {plain(reason)}" if reason else "")
     change = inside["difference"]
     points = f"{rounded(change['mean'], signed=True)} points".replace("-", "\u2212")
@@ -258,8 +258,7 @@ def _caption(document: Mapping[str, Any]) -> str:
     """Return the provenance: n, split, seed, map, and that none of it is a run's number."""
     used, there = ({task[name] for task in document["tasks"]} for name in ("evaluated", "available"))
     share = sum(document["map"]["explained_variance"])
-    named = document["map"].get("anchors", ("pretrained", "against"))  # one of before does not name them
-    anchors = " and ".join(ANCHORS[name] for name in named)
+    anchors = " and ".join(ANCHORS[name] for name in document["map"]["anchors"])
     differs = any("difference" in means for means in document["average"].values() if means)
     parts = [
         f"A sample of the merge alone, not the run's number: n = {_span(used)} of {_span(there)} test images a task",
@@ -270,7 +269,7 @@ def _caption(document: Mapping[str, Any]) -> str:
     ]
     if graded := [task["title"] for task in document["tasks"] if "merged" not in task]:
         parts.append(f"no accuracy of {', '.join(graded)}, where answers are numbers")
-    told = [document.get("looked_at", ""), document["chance"], TRAINED]  # one of before has no word on images
+    told = (document["looked_at"], document["chance"], TRAINED)
     return " ".join(filter(None, (f"{'; '.join(parts)}.", *told)))
 
 
