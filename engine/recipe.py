@@ -35,6 +35,12 @@ MAX_RECIPE_BYTES = 1_000_000
 MAX_ALIASES = 100
 MAX_EXPANDED = 500_000  # values and, for long texts, 100 characters each: aliases written out
 
+WORDS = {  # for people, of kinds of pydantic's findings that speak of Python
+    "tuple_type": "expected a list",
+    "too_short": "expected at least {min_length} entries",
+    "too_long": "expected at most {max_length} entries",
+}
+
 Protocol = Literal["held_out", "paper"]
 
 
@@ -283,7 +289,9 @@ def explain_item(item: Mapping[str, Any], model: type[BaseModel]) -> str:
         return f"unknown key '{_shortened(place)}'. {nearest(str(item['loc'][-1]), options)}"
     if item["type"] == "missing":
         return f"'{place}' is missing."
-    message = _shortened(item["msg"].removeprefix("Value error, "))
+    words = WORDS.get(item["type"])
+    said = words.format(**item.get("ctx", {})) if words else item["msg"].removeprefix("Value error, ")
+    message = _shortened(said)
     found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r:.80})"
     end = "" if not found and message.endswith((".", "?")) else "."
     return f"'{place}': {message}{found}{end}" if place else f"{message}{end}"

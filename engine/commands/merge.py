@@ -28,7 +28,10 @@ def merge(
 ) -> None:
     """Merge weights and write them; no images, no heads."""
     from ..pipeline.export.merge_files import merge_files, merge_recipe
+    from ..pipeline.run.receipt import beside
 
+    if out.suffix != ".safetensors":
+        raise RecipeError(f"{out} is to be a safetensors file; give a name that ends in .safetensors.")
     if (recipe is None) == (base is None):
         raise RecipeError("Give either a recipe, or --base and --expert files.")
     if recipe is not None:
@@ -46,6 +49,8 @@ def merge(
         files = expert or []
         seconds = merge_files(base, files, call, transforms, out, say=say, force=force, receipt=receipt)
     say(f"Wrote {out} ({out.stat().st_size / 2**20:.1f} MiB) in {seconds:.2f} s.")
+    if receipt:
+        say(f"Wrote {beside(out)}, which says what came from which expert.")
 
 
 def params_from(items: list[str]) -> dict[str, object]:

@@ -154,6 +154,11 @@ def read_result(path: Path) -> ExperimentResult:
     try:
         return ExperimentResult.model_validate_json(file.read_bytes())
     except OSError as error:
-        raise StoreError(f"There is no experiment in {path}: {error.strerror}. Run the experiment again.") from error
+        raise StoreError(
+            f"There is no result of an experiment in {path}: {error.strerror}. Run the experiment again."
+        ) from error
     except ValidationError as error:
-        raise StoreError(f"The experiment in {file.name} is of another form: {error.errors()[0]['msg']}.") from error
+        raise StoreError(
+            f"{file.name} holds no result as experiments have it now ({error.errors()[0]['msg']}). Give a file of "
+            "`experiment NAME --out FILE`, or run the experiment again."
+        ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -21,6 +22,7 @@ from .places import place_title
 
 MAX_POINTS = 200
 MAX_PLACES = 2
+RANGE = re.compile(r"\s*[-+.\d][-+.\de]*\s*(:\s*[-+.\de]*\s*)+", re.IGNORECASE)  # or what was meant as one
 TABLES: dict[str, Mapping[str, Any]] = {
     "merge": MERGE_METHODS,
     "transforms": TRANSFORMS,
@@ -138,7 +140,7 @@ def parse_values(values: str) -> list[Any]:
     """Read ``0.1:0.5:0.1`` or ``a,b,c``.
 
     Raises:
-        RecipeError: a range that does not end, or a value that cannot be read.
+        RecipeError: a range without a step or an end, or a value that cannot be read.
     """
     if values.count(":") != 2:
         return [_value(part) for part in values.split(",") if part.strip()]
@@ -198,6 +200,8 @@ def _methods_first(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 
 def _value(text: str) -> Any:
+    if RANGE.fullmatch(text):  # YAML reads some of them as minutes and seconds
+        raise RecipeError(f"'{text.strip()}' is no range of numbers; write it as start:stop:step.")
     for kind in (int, float):
         try:
             return kind(text)

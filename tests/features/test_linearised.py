@@ -44,6 +44,19 @@ def test_the_guard_leaves_torch_as_it_was():
     torch.backends.mha.set_fastpath_enabled(True)
 
 
+def _same(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def test_words_of_torch_about_its_own_parts_are_not_passed_on(recwarn):
+    """Its forward derivatives are compiled by what it tells others not to use."""
+    with plain_attention():
+        torch.jit.script(_same)
+    assert not recwarn.list
+    with pytest.warns(FutureWarning, match="torch.jit.script"):
+        torch.jit.script(_same)
+
+
 def test_one_derivative_for_each_expert_gives_every_combination():
     base, taus = vectors()
     encoder = small_encoder(REFERENCE, "base", "float64")

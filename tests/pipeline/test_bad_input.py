@@ -190,6 +190,7 @@ RECIPES = {
     "calibrators: [{method: surgery}, {method: surgery}]": "two calibrators are named 'surgery'",
     "probe: {protocol: cheating}": "'probe.protocol'",
     "seeds: []": "seeds",
+    "seeds: zero": "'seeds': expected a list (found 'zero').",
     "[1, 2]": "mapping",
     "a: [": "not valid YAML",
     "!!python/object/apply:os.system ['true']": "not valid YAML",

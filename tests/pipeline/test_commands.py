@@ -75,7 +75,10 @@ def test_merging_files_of_nothing_is_explained(command, zoo):
 
 def test_a_recipe_merges_to_the_same_weights_as_a_run(command, recipe, tmp_path):
     assert command("run", recipe, "--out", tmp_path / "run", "-q")[0] == 0
-    assert command("merge", recipe, "--out", tmp_path / "m.safetensors")[0] == 0
+    assert "give a name that ends in .safetensors" in command("merge", recipe, "--out", tmp_path / "m.txt")[2]
+    called = command("merge", recipe, "--out", tmp_path / "m.safetensors")
+    assert called[0] == 0
+    assert f"Wrote {tmp_path / 'm.receipt.json'}" in called[1]
     one, other = load_file(tmp_path / "run" / "merged.safetensors"), load_file(tmp_path / "m.safetensors")
     assert all(torch.equal(one[name], other[name]) for name in one)
     for option in (("--method", "ties"), ("--param", "scaling=0.9"), ("--transform", "dare"), ("--expert", "e.pt")):
@@ -168,6 +171,7 @@ def test_a_stopped_command_says_so(command, recipe, monkeypatch):
     ("arguments", "said"),
     [
         (("experiment", "--foreseen"), "Name an experiment, or 'all'"),
+        (("experiment", "scaling", "--judge", __file__), "test_commands.py holds no result as experiments have it now"),
         (("zoo", "check", "mini9"), "There is no zoo 'mini9', nor a folder of that name with a zoo.yaml. Did you mean"),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_work_begins(command, zoo
     for out in closed:
         for words in (
             ("run", recipe, "--out", out, "-q"),
-            ("merge", recipe, "--out", out),
+            ("merge", recipe, "--out", out.with_suffix(".safetensors")),
             ("zoo", "build", "mini8", "--out", out),
         ):
             code, _, err = command(*words)

@@ -63,6 +63,10 @@ def test_settings_of_a_sweep():
     for wrong in ("a", "a=", "a=1:0:1", "a=0:1:0", "a=x:y:z", "a=0:1:0.0001", "a=0:inf:1", "a=[1", *VAST):
         with pytest.raises(RecipeError):
             parse_setting(wrong)
+    for wrong in ("a=0.1:0.5", "a=1:5", "a=0.1:0.3:0.1,0.5", "a=0.1:0.2,0.5", "a=0:1:0.1:2"):
+        with pytest.raises(RecipeError, match="is no range of numbers; write it as start:stop:step"):
+            parse_setting(wrong)
+    assert parse_setting("zoo=hf:owner/name")[1] == ["hf:owner/name"]
     with pytest.raises(RecipeError, match="Did you mean 'merge'"):
         set_place({"merge": {"params": {}}}, "merg.params.scaling", 1)
 

@@ -22,6 +22,7 @@ def plain_attention() -> Iterator[None]:
     try:
         with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "There is a performance drop")
+            warnings.filterwarnings("ignore", "`torch.jit.script` is", FutureWarning)  # of torch's forward derivatives
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
