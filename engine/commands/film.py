@@ -88,7 +88,7 @@ def printed(document: dict[str, Any], many: str) -> str:
     seeds = "seeds as listed" if document["place"] == SEED else f"seed {document['seed']}"
     lines.append(
         f"in-domain accuracy in percent on {span((min(counts), max(counts)))} evaluation {many} a task, protocol "
-        f"{document['protocol']}, {seeds}; {drawn} {many} drawn"
+        f"{document['protocol'].replace('_', ' ')}, {seeds}; {drawn} {many} drawn"
     )
     return "\n".join([*lines, document["chance"]] if document["chance"] else lines)
 

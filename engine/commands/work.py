@@ -104,7 +104,8 @@ def summary(report: Report) -> str:
     many = kind_of_zoo(report.recipe.zoo).many
     lines.append(
         f"accuracy in percent on {span((min(counts, default=0), max(counts, default=0)))} evaluation {many} a task, "
-        f"protocol {report.protocol}, seed{'s' if len(report.seeds) > 1 else ''} {', '.join(map(str, report.seeds))}"
+        f"protocol {report.protocol.replace('_', ' ')}, "
+        f"seed{'s' if len(report.seeds) > 1 else ''} {', '.join(map(str, report.seeds))}"
     )
     lines += [f"Warning: {warning}" for warning in report.warnings]
     return terminal_lines("\n".join(lines))

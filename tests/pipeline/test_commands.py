@@ -26,7 +26,7 @@ def test_run_prints_a_table_and_refuses_a_full_folder(command, recipe, tmp_path)
     code, out, _ = command("run", recipe, "--out", tmp_path / "run", "-q")
     assert code == 0
     assert "pretrained" in out
-    assert "on 24 evaluation images a task, protocol held_out, seed 0" in out
+    assert "on 24 evaluation images a task, protocol held out, seed 0" in out
     code, _, err = command("run", recipe, "--out", tmp_path / "run", "-q")
     assert code == 1
     assert "not empty" in err
