@@ -10,7 +10,7 @@ from ..recipe import LATER
 from .row import PARITY, Cost, NoParams, Params, Preset, TransformRow
 from .survey_entry import SurveyEntry
 
-LWPTV = "Zhang et al., Layer-wise pruning of task vectors, 2025, arXiv:2506.09093"
+LWPTV = "Zhang et al., Merging Smarter, Generalizing Better (LwPTV), NeurIPS 2025, arXiv:2506.09093"
 LWPTV_URL = "https://arxiv.org/abs/2506.09093"
 
 
