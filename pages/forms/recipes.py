@@ -91,8 +91,9 @@ def _named(call: MethodCall, rows: Mapping[str, Row], *, first: bool = False) ->
         return title
     row = rows[call.method]
     first_ones = [name for name in row.params.model_fields if name in row.params.__annotations__ or name in COMMON]
-    own = [name for name in first_ones if type(call.params.get(name)) in (int, float)][:2]
-    said = ", ".join(f"{_parameter(row, name)} {call.params[name]}" for name in own)
+    params = row.in_effect(call.params)
+    own = [name for name in first_ones if type(params.get(name)) in (int, float)][:2]
+    said = ", ".join(f"{_parameter(row, name)} {params[name]}" for name in own)
     return f"{title} ({said})" if said else title
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pandas as pd
 import streamlit as st
 
-from engine.catalog.titles import calibrator_title, method_title
+from engine.catalog.titles import calibrator_title, method_title, params_in_effect
 from engine.errors import EngineError
 from engine.figures import Drawing
 from engine.figures.palette import Theme
@@ -374,7 +374,7 @@ def error_id(error: BaseException) -> str:
 
 def _call(call: MethodCall) -> str:
     symbols = {"scaling": "λ", "density": "density", "eta": "η"}
-    parts = [f"{symbols[name]} {value:g}" for name, value in call.params.items() if name in symbols]
+    parts = [f"{symbols[name]} {value:g}" for name, value in params_in_effect(call).items() if name in symbols]
     return " ".join([method_title(call.method), *parts])
 
 
