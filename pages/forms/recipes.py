@@ -67,10 +67,10 @@ def _changes(before: Recipe, after: Recipe) -> list[str]:
     found = []
     for part, rows in (("transforms", TRANSFORMS), ("merge", MERGE_METHODS), ("calibrators", CALIBRATORS)):
         old, new = ({_ident(call): call for call in _calls(recipe, part)} for recipe in (before, after))
-        found += [f"+ {_named(call, rows, first=True)}" for ident, call in new.items() if ident not in old]
+        found += [f"+ {named(call, rows, first=True)}" for ident, call in new.items() if ident not in old]
         for ident in (ident for ident in new if ident in old):
             found += _moved(old[ident], new[ident], rows, part)
-        found += [f"\u2212 {_named(call, rows)}" for ident, call in old.items() if ident not in new]
+        found += [f"\u2212 {named(call, rows)}" for ident, call in old.items() if ident not in new]
         if list(old) != list(new) and sorted(old) == sorted(new):
             found.append(f"another order of {part}")
     return found
@@ -84,7 +84,7 @@ def _ident(call: MethodCall) -> str:
     return f"{call.method} {getattr(call, 'name', '')}"
 
 
-def _named(call: MethodCall, rows: Mapping[str, Row], *, first: bool = False) -> str:
+def named(call: MethodCall, rows: Mapping[str, Row], *, first: bool = False) -> str:
     """Return a method's title; with ``first`` also the values of its first parameters of its own, such as λ and η."""
     title = calibrator_title(getattr(call, "name", ""), call.method)
     if not first:
@@ -99,7 +99,7 @@ def _named(call: MethodCall, rows: Mapping[str, Row], *, first: bool = False) ->
 
 def _moved(old: MethodCall, new: MethodCall, rows: Mapping[str, Row], part: str) -> list[str]:
     """List the parameters of a method that changed, and of a calibrator the model that it repairs."""
-    row, title = rows[new.method], "" if part == "merge" else f"{_named(new, rows)}: "
+    row, title = rows[new.method], "" if part == "merge" else f"{named(new, rows)}: "
     found = [
         f"{title}{_parameter(row, name)} {_value_text(old.params, name)} → {value}"
         for name, value in new.params.items()
