@@ -126,8 +126,8 @@ def learned(run: RunView) -> None:
             key=f"calibrate.lambda.{name}",
             run=run,
             unit="Learned coefficient λ",
-            note="Trained on the adaptation images.",
             first_seed=True,
+            adapted=True,
         )
         st.caption(f"{title} acts in a merged model of its own, made with these coefficients.")
 

@@ -82,8 +82,8 @@ def _draw(run: RunView, learned: Learned) -> None:
         key="weights.lambda",
         run=run,
         unit="Learned coefficient λ",
-        note="Trained on the adaptation images.",
         first_seed=True,
+        adapted=True,
     )
     if learned.layers:
         _compare(run, learned, other, titles, limits)
@@ -107,6 +107,7 @@ def _compare(
         run=view,
         unit="Learned coefficient λ, same colours as above",
         first_seed=True,
+        adapted=True,
     )
     pair = (learned, found) if behind else (found, learned)
     table = amplification_table(*pair, titles)
