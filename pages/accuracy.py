@@ -40,10 +40,11 @@ def main() -> None:
     context_bar(run)
     st.title("Accuracy, task by task", anchor=False)
     if not run.report.accuracy:
+        many = kind_of(run.report).many
         empty_state(
             "No accuracy",
-            "This page shows what share of images every state gets right. This run merged weights only: its zoo has no "
-            "images or no heads. Run a recipe on a zoo that has both.",
+            f"This page shows what share of {many} every state gets right. This run merged weights only: its zoo has "
+            f"no {many} or no heads. Run a recipe on a zoo that has both.",
         )
         return
     _averages(run)

@@ -215,7 +215,8 @@ def _forward(manifest: Manifest, chosen: Sequence[str], before: str) -> str:
 
 def _without_experts(zoo: str) -> None:
     """Draw a zoo that was just begun: what it lacks, and the ways to get it."""
-    st.info("This zoo has a base and images, but no experts yet.", icon=":material/info:")
+    said = called("This zoo has a base and images, but no experts yet.", kind_of_zoo(zoo))
+    st.info(said, icon=":material/info:")
     st.page_link("pages/zoo.py", label="Train one expert a task from its base", icon=":material/model_training:")
     st.code(f"python -m engine zoo finetune {zoo}", language="bash", wrap_lines=True)
     st.page_link("pages/bring.py", label="Or add checkpoints", icon=":material/add_box:")

@@ -14,6 +14,7 @@ from engine.lessons import Control, Lesson, Numbers, Prediction, Step, digits_of
 from engine.lessons.numbers import RUN
 from engine.rounding import rounded
 from engine.sweeps import numbered
+from engine.zoo.modalities import MODALITIES
 from pages.features.film_view import FilmEntry, film_view, films_of
 from pages.features.view import feature_view
 from pages.forms.recipes import named
@@ -234,13 +235,13 @@ def _path(step: Step, numbers: Numbers, key: str) -> None:
 
 def _points_caption(result: ExperimentResult, *, dots: bool = False) -> None:
     low, high = result.images or (0, 0)
-    images = f"{low:,}" if low == high else f"{low:,}–{high:,}"
+    images, many = f"{low:,}" if low == high else f"{low:,}–{high:,}", MODALITIES[result.kind].many
     seeds = max((len(point.seeds) for point in result.points), default=0)
     updates = source_of(result.name).updates(quick=result.quick)
     trained = f"; calibrators after {' or '.join(f'{steps:,}' for steps in updates)} updates a task" if updates else ""
     st.caption(
         plain(
-            f"Experiment {result.name} on {result.zoo}; n = {images} test images a task; split seed "
+            f"Experiment {result.name} on {result.zoo}; n = {images} test {many} a task; split seed "
             f"{result.split_seed}; {f'means over up to {seeds} training seeds' if seeds > 1 else 'one training seed'}"
             f"{trained}{'; quick form' if result.quick else ''}." + (" Hollow marks are controls." if dots else "")
         )

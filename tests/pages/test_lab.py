@@ -280,3 +280,5 @@ def test_the_story_says_what_a_merged_model_is(method, kind, headline, what):
     report = made_report(recipe=recipe, merged=MergedPart(kind=kind))
     assert headline in story.headline(report)
     assert what in story.what_merged_is(report)
+    of_texts = report.model_copy(update={"recipe": recipe.model_copy(update={"zoo": "mini_text"})})
+    assert "image" not in story.headline(of_texts) + story.what_merged_is(of_texts)
