@@ -96,8 +96,10 @@ def _all(names: list[str]) -> None:
     shown.sort(key=lambda row: (row["Paper"], row["Part"]))
     claims = [row for row in shown if row["section"] == "claims"]
     practice = [row for row in shown if row["section"] == "practice"]
-    if claims or not practice:
+    if claims:
         _table(claims, "all", 640)
+    elif not practice:
+        empty_state("No claim matches", "None of these papers has such a verdict. Take one out of the lists above.")
     st.caption(
         "Choose a row to see its picture, its clauses and its controls. Effect: the first clause's difference with its "
         "95 % interval, over training seeds and samples. Does as well: controls that come out as the claim does."
