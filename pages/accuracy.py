@@ -95,12 +95,15 @@ def _cost(run: RunView) -> None:
         return
     worst = min(lost, key=lost.get)
     text = f"Merging costs {plain(titles[worst])} most: {signed(lost[worst])} points against its expert."
+    if lost[worst] >= 0:
+        text = f"Merging costs no task anything; {plain(titles[worst])} gains least: {signed(lost[worst])} points."
     for name in list(run.report.calibrators)[-1:]:
         gained = {task: v for task, v in deltas(accuracy.get(name, {}), accuracy["merged"]).items() if v is not None}
         if gained:
             best = max(gained, key=gained.get)
             title = plain(state_title(name, run.report))
-            text += f" {title} gives most back to {plain(titles[best])}: {signed(gained[best])} points."
+            most = f"most back to {plain(titles[best])}" if gained[best] > 0 else "nothing back, at best"
+            text += f" {title} gives {most}: {signed(gained[best])} points."
     st.write(text)
 
 

@@ -85,9 +85,10 @@ def _drift(run: RunView) -> None:
         return
     far, near = merged.iloc[-1], merged.iloc[0]
     text = f"In this run merged features are **{rounded(merged['value'].mean(), 2)}** away from the experts' on average"
+    text += " (L1, feature units)"
     if len(merged) > 1:
         text += (
-            f" (L1, feature units): most for **{plain(far['title'])}** ({rounded(far['value'], 2)}), least for "
+            f": most for **{plain(far['title'])}** ({rounded(far['value'], 2)}), least for "
             f"**{plain(near['title'])}** ({rounded(near['value'], 2)})"
         )
     means = table.groupby("state", sort=False)["value"].mean()
