@@ -128,8 +128,8 @@ def _table(rows: list[dict[str, str | None]], name: str, height: int | Literal["
     )
     for number in picked["selection"]["rows"]:
         if number < len(table):
-            _open(table["name"].iloc[number])
-            st.rerun()
+            # at once without the filter: taken out later, as Streamlit does, it is one more step for the browser's Back
+            st.switch_page("pages/experiments.py", query_params={NAME: table["name"].iloc[number]})
 
 
 def _row(spec: Experiment) -> dict[str, str | None]:
@@ -156,11 +156,8 @@ def _clauses(spec: Experiment, result: ExperimentResult) -> list[Finding]:
     return [finding for check, finding in found if not check.asked] or [finding for _, finding in found]
 
 
-def _open(name: str | None) -> None:
-    if name is None:
-        st.query_params.pop(NAME, None)
-    else:
-        st.query_params[NAME] = name
+def _back() -> None:
+    st.query_params.pop(NAME, None)
 
 
 def _one(spec: Experiment) -> None:
@@ -168,8 +165,7 @@ def _one(spec: Experiment) -> None:
         "All experiments",
         icon=":material/arrow_back:",
         key="experiments.back",
-        on_click=_open,
-        args=(None,),
+        on_click=_back,
         type="tertiary",
     )
     st.title(plain(spec.title), anchor=False)
