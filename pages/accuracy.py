@@ -40,10 +40,11 @@ def main() -> None:
     context_bar(run)
     st.title("Accuracy, task by task", anchor=False)
     if not run.report.accuracy:
+        many = kind_of(run.report).many
         empty_state(
             "No accuracy",
-            "This page shows what share of images every state gets right. This run merged weights only: its zoo has no "
-            "images or no heads. Run a recipe on a zoo that has both.",
+            f"This page shows what share of {many} every state gets right. This run merged weights only: its zoo has "
+            f"no {many} or no heads. Run a recipe on a zoo that has both.",
         )
         return
     _averages(run)
@@ -94,12 +95,15 @@ def _cost(run: RunView) -> None:
         return
     worst = min(lost, key=lost.get)
     text = f"Merging costs {plain(titles[worst])} most: {signed(lost[worst])} points against its expert."
+    if lost[worst] >= 0:
+        text = f"Merging costs no task anything; {plain(titles[worst])} gains least: {signed(lost[worst])} points."
     for name in list(run.report.calibrators)[-1:]:
         gained = {task: v for task, v in deltas(accuracy.get(name, {}), accuracy["merged"]).items() if v is not None}
         if gained:
             best = max(gained, key=gained.get)
             title = plain(state_title(name, run.report))
-            text += f" {title} gives most back to {plain(titles[best])}: {signed(gained[best])} points."
+            most = f"most back to {plain(titles[best])}" if gained[best] > 0 else "nothing back, at best"
+            text += f" {title} gives {most}: {signed(gained[best])} points."
     st.write(text)
 
 

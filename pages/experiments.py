@@ -96,8 +96,10 @@ def _all(names: list[str]) -> None:
     shown.sort(key=lambda row: (row["Paper"], row["Part"]))
     claims = [row for row in shown if row["section"] == "claims"]
     practice = [row for row in shown if row["section"] == "practice"]
-    if claims or not practice:
+    if claims:
         _table(claims, "all", 640)
+    elif not practice:
+        empty_state("No claim matches", "None of these papers has such a verdict. Take one out of the lists above.")
     st.caption(
         "Choose a row to see its picture, its clauses and its controls. Effect: the first clause's difference with its "
         "95 % interval, over training seeds and samples. Does as well: controls that come out as the claim does."
@@ -126,8 +128,8 @@ def _table(rows: list[dict[str, str | None]], name: str, height: int | Literal["
     )
     for number in picked["selection"]["rows"]:
         if number < len(table):
-            _open(table["name"].iloc[number])
-            st.rerun()
+            # at once without the filter: taken out later, as Streamlit does, it is one more step for the browser's Back
+            st.switch_page("pages/experiments.py", query_params={NAME: table["name"].iloc[number]})
 
 
 def _row(spec: Experiment) -> dict[str, str | None]:
@@ -154,11 +156,8 @@ def _clauses(spec: Experiment, result: ExperimentResult) -> list[Finding]:
     return [finding for check, finding in found if not check.asked] or [finding for _, finding in found]
 
 
-def _open(name: str | None) -> None:
-    if name is None:
-        st.query_params.pop(NAME, None)
-    else:
-        st.query_params[NAME] = name
+def _back() -> None:
+    st.query_params.pop(NAME, None)
 
 
 def _one(spec: Experiment) -> None:
@@ -166,8 +165,7 @@ def _one(spec: Experiment) -> None:
         "All experiments",
         icon=":material/arrow_back:",
         key="experiments.back",
-        on_click=_open,
-        args=(None,),
+        on_click=_back,
         type="tertiary",
     )
     st.title(plain(spec.title), anchor=False)

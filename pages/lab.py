@@ -6,7 +6,7 @@ from engine.errors import EngineError
 from engine.recipe import Recipe, parse_recipe
 from engine.store import Run
 from pages.features.view import feature_view
-from pages.forms import preview
+from pages.forms import drafts, preview
 from pages.forms import recipe as forms
 from pages.sections.accuracy_bars import draw_accuracy
 from pages.sections.cards import expert_cards
@@ -50,13 +50,15 @@ def main() -> None:
 def _follow(run: RunView | None, asked: Recipe | None) -> None:
     """Load the recipe of a newly shown run into the form, unless the form holds changes of its own.
 
-    After a reload the form starts from what was asked for last; what another page has put into it stays.
+    After a reload the form starts from what it held, else from what was asked for last; what another page has put into
+    it stays.
     """
     seen = st.session_state.get(SEEN)
-    if seen is None and forms.RECIPE in st.session_state:
+    started = seen is None and forms.RECIPE not in st.session_state
+    if started and (draft := drafts.kept() or asked):
+        forms.load(draft)
+    elif seen is None and not started:
         pass
-    elif seen is None and asked is not None:
-        forms.load(asked)
     elif run is not None and (seen is None or (seen[0] != run.id and not forms.is_changed(seen[1]))):
         forms.load(run.report.recipe)
     if run is not None:

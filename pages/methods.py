@@ -122,7 +122,7 @@ def main() -> None:
     )
     st.caption(
         "Accuracy of the merged model, before any calibrator: means over tasks in percent. Settings that were tuned "
-        "elsewhere may not suit this zoo; a sweep in the lab finds better ones. "
+        "elsewhere may not suit this zoo; the page Sweep finds better ones. "
         + plain(shipped_said(zoo, kind_of_zoo(zoo).many))
     )
     keys = list(methods())

@@ -42,10 +42,11 @@ def main() -> None:
     _features(run)
     st.subheader("How far the features are from the experts'", anchor=False)
     if not bias_states(run.report):
+        many = kind_of(run.report).many
         empty_state(
             "No distances",
-            "Here you see how far each state's features are from the expert's, task by task. This run scored no images "
-            "of an expert's task; run a recipe on a zoo with images and heads.",
+            "Here you see how far each state's features are from the expert's, task by task. This run scored no "
+            f"{many} of an expert's task; run a recipe on a zoo with {many} and heads.",
         )
         return
     _distances(run)
@@ -84,9 +85,10 @@ def _drift(run: RunView) -> None:
         return
     far, near = merged.iloc[-1], merged.iloc[0]
     text = f"In this run merged features are **{rounded(merged['value'].mean(), 2)}** away from the experts' on average"
+    text += " (L1, feature units)"
     if len(merged) > 1:
         text += (
-            f" (L1, feature units): most for **{plain(far['title'])}** ({rounded(far['value'], 2)}), least for "
+            f": most for **{plain(far['title'])}** ({rounded(far['value'], 2)}), least for "
             f"**{plain(near['title'])}** ({rounded(near['value'], 2)})"
         )
     means = table.groupby("state", sort=False)["value"].mean()
@@ -123,8 +125,8 @@ def _distances(run: RunView) -> None:
     )
     _means(run, measure)
     st.caption(
-        f"{known.title} is the {known.explanation}, on evaluation {kind.many} and in feature space; {known.closer}. "
-        "Distances are never read off the projection."
+        f"{known.title} is the {called(known.explanation, kind)}, on evaluation {kind.many} and in feature space; "
+        f"{known.closer}. Distances are never read off the projection."
     )
     with st.expander("Which distance says what", key="representations.which"):
         st.markdown(called(WHICH, kind))

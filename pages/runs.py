@@ -103,9 +103,11 @@ def _ended(search: str, kinds: Sequence[str], chosen: str) -> None:
         rows = [row for row in rows if not is_projection(row)]
     known = [e for e in examples() if chosen in ("All", "Finished") and "run" in kinds and _matches(e.title, search)]
     if not rows and not known:
+        if search or chosen != "All" or kinds != next(iter(kind_choices().values())):
+            empty_state("No runs match", "Take words out of the search, or choose another kind or All above.")
+            return
         text = "Runs that you start in the lab are listed here with their result, log and, if they fail, the reason."
-        narrowed = search or chosen != "All" or kinds != next(iter(kind_choices().values()))
-        empty_state("No runs match" if narrowed else "No runs yet", text)
+        empty_state("No runs yet", text)
         return
     lines = [line_of(row) for row in rows[:limit]] + [example_line(entry) for entry in known]
     columns = [name for name in COLUMNS if name in ("State", "Run") or any(line.get(name) for line in lines)]

@@ -181,7 +181,10 @@ def _pruning(run: RunView, part: SaliencePart, titles: list[str], components: li
 def _used(run: RunView, part: SaliencePart, eta: float) -> str:
     """Say whether the run itself pruned."""
     if part.applied:
+        own = next((call.params for call in run.report.recipe.transforms if call.method == "lwptv"), {})
         same = "This is the mask that the run used." if abs(eta - part.eta) < 0.005 else "Other values are a preview."
+        if not own.get("shared", True):
+            same = "It did so for each expert by itself, as the experts' rows show, and not by the shared mask."
         return f"The run pruned its task vectors with η = {part.eta:.2f} (LwPTV). {same}"
     return (
         "The run did not prune: this is what LwPTV would keep. To see what that does to accuracy, add the transform "

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from ..recipe import LATER
-from .row import PARITY, CalibratorRow, Params, Preset
+from .row import PARITY, CalibratorRow, OnlyWith, Params, Preset
 from .survey_entry import SurveyEntry
 
 Sizes = Mapping[str, int]
@@ -77,6 +77,9 @@ class SurgeryParams(OutputParams):
         return {"down": (self.rank, sizes["dim"]), "up": (sizes["dim"], self.rank)}
 
 
+PDA = OnlyWith(sharing=("pda",))
+
+
 class ProbSurgeryParams(OutputParams):
     """Parameters of ProbSurgery."""
 
@@ -98,22 +101,24 @@ class ProbSurgeryParams(OutputParams):
         description="none: a module per task. dfa: one module, each task aligned to its own expert. pda: one module "
         "whose predicted distribution is scored against the bias.",
     )
-    dfa_step: Literal["sequential", "sum"] = Field(
+    dfa_step: Annotated[Literal["sequential", "sum"], OnlyWith(sharing=("dfa", "pda"))] = Field(
         "sequential",
         title="Update of the one module",
         description="sequential: one Adam update per task in turn. sum: one Adam update on the mean over tasks. "
         "Only with sharing dfa or pda.",
     )
-    pda_form: Literal["energy", "paper"] = Field(
+    pda_form: Annotated[Literal["energy", "paper"], PDA] = Field(
         "energy",
         title="Score (pda)",
         description="energy: the proper energy score. paper: the printed Eq. 10, whose plus sign makes σ shrink to 0.",
     )
-    pda_samples: int = Field(5, ge=2, le=64, title="Samples r (pda)", description="Draws per image in one update.")
-    pda_pairs: Literal["all", "cyclic", "single"] = Field(
+    pda_samples: Annotated[int, PDA] = Field(
+        5, ge=2, le=64, title="Samples r (pda)", description="Draws per image in one update."
+    )
+    pda_pairs: Annotated[Literal["all", "cyclic", "single"], PDA] = Field(
         "all", title="Pairs (pda)", description="Which pairs of draws enter the spread term."
     )
-    pda_kappa: float = Field(
+    pda_kappa: Annotated[float, PDA, OnlyWith(pda_form=("paper",))] = Field(
         0.5, ge=0, le=1, title="Weight κ (pda)", description="Weight of the first term of Eq. 10; only form paper."
     )
     bias: Annotated[bool, LATER] = Field(

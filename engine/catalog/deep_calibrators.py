@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from ..errors import CalibrationError
 from ..recipe import LATER
 from .calibrators import ADAM_SEMANTICS, AdamSemantics, Shapes, Sizes, TrainingParams
-from .row import PARITY, CalibratorRow, Preset
+from .row import PARITY, CalibratorRow, OnlyWith, Preset
 
 InterventionFunction = Literal["noreft", "loreft", "direft", "consreft", "lobireft", "nodireft"]
 Position = Literal["class", "first", "middle", "last", "patches", "all"]
@@ -95,7 +95,7 @@ class IntervMergeParams(DeepParams):
         description="Change only some dimensions: at the start, shifted from block to block, or four short slices. "
         "The published program knows them for NoReFT and LobiReFT; here all functions have them.",
     )
-    mini_dims: int = Field(
+    mini_dims: Annotated[int, OnlyWith(mini=("start", "shifted", "four"))] = Field(
         64, ge=1, le=8192, title="Dimensions of a mini-intervention", description="Dimensions changed in a token."
     )
     mini_start: Annotated[int, LATER] = Field(

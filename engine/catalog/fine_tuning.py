@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from .row import PARITY, FineTuningRow, NoParams, Params, Preset
+from .row import PARITY, FineTuningRow, NoParams, OnlyWith, Params, Preset
 
 Target = Literal["q", "k", "v", "out", "mlp"]
 Augmentation = Literal["none", "shift", "crop", "shift_flip", "crop_flip"]
@@ -98,7 +98,7 @@ class SamParams(Params):
         title="Scale by",
         description="Climb the same distance in all directions, or further along large weights (ASAM).",
     )
-    eta: float = Field(
+    eta: Annotated[float, OnlyWith(scale=("weights",))] = Field(
         0.01, ge=0, le=1, title="Offset η", description="Added to the magnitudes of weights; used by ASAM only."
     )
 

@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from ..recipe import LATER
-from .row import BACKWARD, Cost, MergeRow, Params, Preset
+from .row import BACKWARD, Cost, MergeRow, OnlyWith, Params, Preset
 from .survey_entry import SurveyEntry
+
+LEARNED = OnlyWith(coefficients=("task", "layer"))
 
 
 class ConcreteParams(Params):
@@ -31,13 +33,13 @@ class ConcreteParams(Params):
     steps: int = Field(2000, ge=0, le=100_000, title="Mask steps", description="Adam updates of the mask's logits.")
     batch_size: int = Field(16, ge=1, le=1024, title="Batch size", description="Images of each task in one update.")
     learning_rate: float = Field(1e-3, gt=0, le=1, title="Mask learning rate", description="Adam's step size.")
-    inner_learning_rate: float = Field(
+    inner_learning_rate: Annotated[float, LEARNED] = Field(
         1.0, gt=0, le=10, title="Inner learning rate", description="Of the coefficients' step before each mask update."
     )
-    coefficient_steps: int = Field(
+    coefficient_steps: Annotated[int, LEARNED] = Field(
         1000, ge=0, le=100_000, title="Coefficient steps", description="Adam updates of coefficients under the mask."
     )
-    coefficient_learning_rate: float = Field(
+    coefficient_learning_rate: Annotated[float, LEARNED] = Field(
         1e-3, gt=0, le=1, title="Coefficient learning rate", description="Adam's step size for those."
     )
     clamp: bool = Field(
@@ -59,7 +61,7 @@ class EvolutionaryParams(Params):
     on: Literal["task_vectors", "ties"] = Field(
         "ties", title="Combine", description="Task vectors as they are, or trimmed and sign-elected as in TIES."
     )
-    density: float = Field(
+    density: Annotated[float, OnlyWith(on=("ties",))] = Field(
         0.2, gt=0, le=1, title="Density", description="Share of entries that TIES keeps, or where its search starts."
     )
     search_densities: Annotated[bool, LATER] = Field(

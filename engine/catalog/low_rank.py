@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .row import Cost, MergeRow, Params, Preset
+from .row import Cost, MergeRow, OnlyWith, Params, Preset
 from .survey_entry import SurveyEntry
 
 
@@ -84,7 +84,9 @@ class OpcmParams(Params):
 class KnotsParams(Params):
     """Parameters of KnOTS."""
 
-    density: float = Field(0.2, gt=0, le=1, title="Density", description="Share of coordinates that survives the trim.")
+    density: Annotated[float, OnlyWith(merge=("ties_mean", "ties_sum"))] = Field(
+        0.2, gt=0, le=1, title="Density", description="Share of coordinates that survives the trim."
+    )
     merge: Literal["ties_mean", "ties_sum", "sum"] = Field(
         "ties_mean", title="Merge", description="How aligned coordinates are merged."
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..recipe import LATER
-from .row import BACKWARD, Cost, MergeRow, Params, Preset
+from .row import BACKWARD, Cost, MergeRow, OnlyWith, Params, Preset
 from .survey_entry import SurveyEntry
 
 
@@ -20,7 +20,9 @@ class AdaMergingParams(Params):
     plus_plus: bool = Field(
         False, title="AdaMerging++", description="Trim and elect signs as TIES does before learning."
     )
-    density: float = Field(0.2, gt=0, le=1, title="Density", description="Share of entries kept by AdaMerging++.")
+    density: Annotated[float, OnlyWith(plus_plus=(True,))] = Field(
+        0.2, gt=0, le=1, title="Density", description="Share of entries kept by AdaMerging++."
+    )
     initial: float = Field(0.3, ge=0, le=1, title="Initial coefficient", description="Where every coefficient starts.")
     steps: int = Field(500, ge=0, le=10_000, title="Steps", description="Adam updates of the coefficients.")
     batch_size: int = Field(16, ge=1, le=1024, title="Batch size", description="Images of each task in one update.")
@@ -125,7 +127,7 @@ class DopParams(Params):
     balance: Literal["adaptive", "fixed"] = Field(
         "adaptive", title="Balance", description="Let both losses fall alike, starting from α, or keep α."
     )
-    smoothing: float = Field(
+    smoothing: Annotated[float, OnlyWith(balance=("adaptive",))] = Field(
         0.999, ge=0, lt=1, title="Smoothing β", description="How slowly the adaptive balance moves."
     )
     energy: float = Field(

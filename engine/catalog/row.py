@@ -51,6 +51,13 @@ def is_parity(field_: FieldInfo) -> bool:
     return (field_.json_schema_extra or {}).get("advanced") == PARITY["advanced"]
 
 
+class OnlyWith:
+    """Marker of a parameter that has an effect only where others have one of these values."""
+
+    def __init__(self, **values: tuple[Any, ...]) -> None:
+        self.values = values
+
+
 class NoParams(Params):
     """A method without parameters."""
 
@@ -93,6 +100,17 @@ class Row:
         """Import the function (or class) that does the work. Imports torch."""
         module, _, attribute = self.function.partition(":")
         return getattr(import_module(module, package=__name__.split(".", maxsplit=1)[0]), attribute)
+
+    def in_effect(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a call's parameters that have an effect beside its others; those not given have their defaults."""
+        fields = self.params.model_fields
+        held = {name: field_.default for name, field_ in fields.items()} | dict(params)
+
+        def idle(name: str) -> bool:
+            marks = (mark for mark in fields[name].metadata if isinstance(mark, OnlyWith)) if name in fields else ()
+            return any(held[other] not in values for mark in marks for other, values in mark.values.items())
+
+        return {name: value for name, value in params.items() if not idle(name)}
 
     @property
     def departure(self) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from ..recipe import MethodCall, Recipe
 from . import CALIBRATORS, MERGE_METHODS, TRANSFORMS
 
@@ -11,6 +14,11 @@ ROWS = {**MERGE_METHODS, **TRANSFORMS, **CALIBRATORS}  # no two of them share a 
 def method_title(method: str) -> str:
     """Return the title of a merge method, a transform or a calibrator; its name where this version has no such row."""
     return ROWS[method].title if method in ROWS else method
+
+
+def params_in_effect(call: MethodCall) -> Mapping[str, Any]:
+    """Return those parameters of a call that have an effect beside its others, for lists of settings."""
+    return ROWS[call.method].in_effect(call.params) if call.method in ROWS else call.params
 
 
 def recipe_title(recipe: Recipe) -> str:

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..recipe import LATER
-from .row import PARITY, Cost, NoParams, Params, Preset, TransformRow
+from .row import PARITY, Cost, NoParams, OnlyWith, Params, Preset, TransformRow
 from .survey_entry import SurveyEntry
 
-LWPTV = "Zhang et al., Layer-wise pruning of task vectors, 2025, arXiv:2506.09093"
+LWPTV = "Zhang et al., Merging Smarter, Generalizing Better (LwPTV), NeurIPS 2025, arXiv:2506.09093"
 LWPTV_URL = "https://arxiv.org/abs/2506.09093"
 
 
@@ -104,7 +104,7 @@ class LinesParams(Params):
         title="α from norms",
         description="Take α from the norms of the summed and the merged vector (1/K for a plain sum).",
     )
-    alpha: float = Field(
+    alpha: Annotated[float, OnlyWith(alpha_from_norms=(False,))] = Field(
         0.3, ge=0, le=2, title="Scale of the first block α", description="Used when α is not taken from norms."
     )
     beta: float = Field(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ..recipe import LATER
-from .row import MergeRow, NoParams, Params, Preset
+from .row import MergeRow, NoParams, OnlyWith, Params, Preset
 from .survey_entry import SurveyEntry
 
 
@@ -58,7 +58,7 @@ class ModelStockParams(Params):
         title="Within tasks",
         description="Combine the experts of each task by Model Stock, and add the tasks as in Task Arithmetic.",
     )
-    scaling: Annotated[float, LATER] = Field(
+    scaling: Annotated[float, LATER, OnlyWith(by_task=(True,))] = Field(
         0.3, ge=0, le=2, title="Scaling λ", description="Of the sum over tasks; only within tasks."
     )
 

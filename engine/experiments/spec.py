@@ -225,6 +225,18 @@ class Experiment(Frozen):
         """Return what tells whether a result has this form's measures, by name."""
         return {measure.name: measure.digest() for measure in self.measures}
 
+    def updates(self, *, quick: bool = False) -> list[int]:
+        """Return for how many updates a task calibrators are trained, ascending; none where some are tuned."""
+        if any(place.startswith("calibrators.") for point in self.points for place in point.tune):
+            return []
+        found = set()
+        for point in (point for point in self.points if point.quick or not quick):
+            for call in {**self.base, **point.set}.get("calibrators", ()):
+                if call.get("name", call["method"]) == point.state and call["method"] in CALIBRATORS:
+                    default = CALIBRATORS[call["method"]].params.model_fields["steps"].default
+                    found.add(call.get("params", {}).get("steps", default))
+        return sorted({min(steps, self.quick.steps) for steps in found} if quick and self.quick.steps else found)
+
     def recipes(self, zoo: str, *, quick: bool = False) -> list[Variant]:
         """Return every run of every point, resolved.
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_origin
 
 import pandas as pd
 
-from ..catalog.titles import ROWS, calibrator_title, method_title
+from ..catalog.titles import ROWS, calibrator_title, method_title, params_in_effect
 from ..catalog.words import choice_title
 from ..recipe import CalibratorCall, Forward, MethodCall
 from ..report import Report
@@ -117,7 +117,7 @@ def _flat(place: str, call: MethodCall, title: str, owner: str) -> dict[str, Set
     found = {f"{place}.method": Setting(title, method_title(call.method))}
     if isinstance(call, CalibratorCall):
         found[f"{place}.on"] = Setting(f"{owner}repairs", call.on)
-    for name, value in call.params.items():
+    for name, value in params_in_effect(call).items():
         known = _parameter(call, name, value)
         found[f"{place}.{name}"] = Setting(f"{owner}{known.title}", known.text)
     return found
@@ -131,7 +131,7 @@ def _parameter(call: MethodCall, name: str, value: Any) -> Setting:
 
 
 def _line(call: MethodCall) -> str:
-    known = (_parameter(call, name, value) for name, value in call.params.items())
+    known = (_parameter(call, name, value) for name, value in params_in_effect(call).items())
     return ", ".join([method_title(call.method), *(f"{setting.title} {setting.text}" for setting in known)])
 
 

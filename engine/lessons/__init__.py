@@ -11,6 +11,7 @@ from .measured import (
     shipped_results,
     source_names,
     source_of,
+    sources,
 )
 from .numbers import Numbers, digits_of, places_in
 from .spec import Control, Lesson, Prediction, Step, lesson_names, own_folder, own_lessons, read_lesson
@@ -39,4 +40,5 @@ __all__ = [
     "shown",
     "source_names",
     "source_of",
+    "sources",
 ]

@@ -13,7 +13,7 @@ from ..experiments.claims import fits, reason_of
 from ..experiments.spec import FOLDER as EXPERIMENTS
 from ..recipe import Frozen
 from .numbers import RUN, places_in
-from .spec import FOLDER, Lesson
+from .spec import FOLDER, Lesson, Step
 
 NETWORKS = FOLDER / "networks"
 
@@ -92,9 +92,11 @@ def shipped_results(names: Iterable[str]) -> dict[str, ExperimentResult]:
 
 def quoted(lesson: Lesson) -> list[str]:
     """Return the names of the experiments whose numbers a lesson quotes, in alphabetical order."""
-    found = set()
-    for step in lesson.steps:
-        found |= {place.split(".")[0] for _, text in step.texts() for place in places_in(text)}
-        found |= {place.split(".")[0] for place in (step.predict.places if step.predict else ())}
-        found |= {step.experiment, step.control.experiment if step.control else ""}
-    return sorted(found - {RUN, ""})
+    shown = {name for step in lesson.steps for name in (step.experiment, step.control and step.control.experiment)}
+    return sorted({name for step in lesson.steps for name in sources(step)} - {RUN} | {name for name in shown if name})
+
+
+def sources(step: Step) -> list[str]:
+    """Return whose numbers a step's texts and prediction quote, in alphabetical order: experiments, and ``run``."""
+    places = [place for _, text in step.texts() for place in places_in(text)]
+    return sorted({place.split(".")[0] for place in (*places, *(step.predict.places if step.predict else ()))})

@@ -13,7 +13,7 @@ from engine.figures.drawing import task_titles
 from engine.pipeline.run.projecting import TITLES, ProjectionRequest, projection_step
 from engine.store import Run
 from pages.shared.chrome import error_state, stale_state
-from pages.shared.nouns import kind_of
+from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import latest
 from pages.shared.one_of import one_of
 from pages.shared.progress import show_progress
@@ -57,7 +57,7 @@ def _settings(run: RunView, key: str, method: str, default: ProjectionRequest) -
         field = ProjectionRequest.model_fields[name]
         kind = type(getattr(default, name))
         values[name] = st.number_input(
-            field.title or name.capitalize(),
+            called(field.title or name.capitalize(), kind_of(run.report)),
             kind(low),
             kind(high),
             getattr(default, name),

@@ -55,7 +55,7 @@ def complain(row: Row, params: dict[str, Any]) -> None:
 
 
 def param_fields(row: Row, memory: dict[str, Any], key: str) -> dict[str, Any]:
-    """Draw a method's parameters and return their values.
+    """Draw a method's parameters and return their values; those without effect beside the others are not drawn.
 
     Args:
         row: the method.
@@ -69,8 +69,9 @@ def param_fields(row: Row, memory: dict[str, Any], key: str) -> dict[str, Any]:
     if row.presets:
         _presets(row, values, memory, key)
     shown = [name for name, field in fields.items() if not is_parity(field)]
-    first = [name for name in shown if name in row.params.__annotations__ or name in COMMON]
-    rest = [name for name in shown if name not in first]
+    drawn = [name for name in row.in_effect(values) if name in shown]
+    first = [name for name in drawn if name in row.params.__annotations__ or name in COMMON]
+    rest = [name for name in drawn if name not in first]
     values |= {name: _field(row, name, values[name], f"{key}.{name}") for name in first}
     if rest and st.toggle(
         "Show advanced settings",

@@ -15,7 +15,7 @@ from engine.manifest import Manifest, known_zoos, manifest_file
 from engine.recipe import Recipe, parse_recipe, read_recipe
 from engine.zoo.folder import compared_with, several_of_a_task
 from engine.zoo.modalities import Modality
-from pages.forms import preview
+from pages.forms import drafts, preview
 from pages.forms.calibrators import calibrator_cards
 from pages.forms.experts import choose_among, first_of_each_task, weigh
 from pages.forms.fetch import fetch_panel
@@ -75,6 +75,7 @@ def recipe_form(
     st.session_state[RECIPE] = built
     recipe, problems = check(built)
     _text(recipe)
+    _keep(recipe, shown)
     if shown is not None and (recipe is None or differences(shown, recipe)):
         st.button(
             "Back to the settings of the run shown", key="form.reset", type="tertiary", on_click=load, args=(shown,)
@@ -88,6 +89,16 @@ def recipe_form(
     with said:
         _status(recipe, problems, shown, running)
     preview.follow(recipe, run, place, brief)
+
+
+def _keep(recipe: Recipe | None, shown: Recipe | None) -> None:
+    """Keep a recipe that differs from that of the run shown for a reload; one that cannot be used keeps the last."""
+    if recipe is None:
+        return
+    if differences(shown or parse_recipe(FIRST_RECIPE), recipe):
+        drafts.keep(recipe)
+    else:
+        drafts.forget()
 
 
 def _status(recipe: Recipe | None, problems: Sequence[str], shown: Recipe | None, running: Recipe | None) -> None:
@@ -204,7 +215,8 @@ def _forward(manifest: Manifest, chosen: Sequence[str], before: str) -> str:
 
 def _without_experts(zoo: str) -> None:
     """Draw a zoo that was just begun: what it lacks, and the ways to get it."""
-    st.info("This zoo has a base and images, but no experts yet.", icon=":material/info:")
+    said = called("This zoo has a base and images, but no experts yet.", kind_of_zoo(zoo))
+    st.info(said, icon=":material/info:")
     st.page_link("pages/zoo.py", label="Train one expert a task from its base", icon=":material/model_training:")
     st.code(f"python -m engine zoo finetune {zoo}", language="bash", wrap_lines=True)
     st.page_link("pages/bring.py", label="Or add checkpoints", icon=":material/add_box:")

@@ -72,10 +72,10 @@ def _changes(before: Recipe, after: Recipe) -> list[str]:
     found = []
     for part, rows in (("transforms", TRANSFORMS), ("merge", MERGE_METHODS), ("calibrators", CALIBRATORS)):
         old, new = ({_ident(call): call for call in _calls(recipe, part)} for recipe in (before, after))
-        found += [f"+ {_named(call, rows, first=True)}" for ident, call in new.items() if ident not in old]
+        found += [f"+ {named(call, rows, first=True)}" for ident, call in new.items() if ident not in old]
         for ident in (ident for ident in new if ident in old):
             found += _moved(old[ident], new[ident], rows, part)
-        found += [f"\u2212 {_named(call, rows)}" for ident, call in old.items() if ident not in new]
+        found += [f"\u2212 {named(call, rows)}" for ident, call in old.items() if ident not in new]
         if list(old) != list(new) and sorted(old) == sorted(new):
             found.append(f"another order of {part}")
     return found
@@ -89,21 +89,22 @@ def _ident(call: MethodCall) -> str:
     return f"{call.method} {getattr(call, 'name', '')}"
 
 
-def _named(call: MethodCall, rows: Mapping[str, Row], *, first: bool = False) -> str:
+def named(call: MethodCall, rows: Mapping[str, Row], *, first: bool = False) -> str:
     """Return a method's title; with ``first`` also the values of its first parameters of its own, such as λ and η."""
     title = calibrator_title(getattr(call, "name", ""), call.method)
     if not first:
         return title
     row = rows[call.method]
     first_ones = [name for name in row.params.model_fields if name in row.params.__annotations__ or name in COMMON]
-    own = [name for name in first_ones if type(call.params.get(name)) in (int, float)][:2]
-    said = ", ".join(f"{_parameter(row, name)} {call.params[name]}" for name in own)
+    params = row.in_effect(call.params)
+    own = [name for name in first_ones if type(params.get(name)) in (int, float)][:2]
+    said = ", ".join(f"{_parameter(row, name)} {params[name]}" for name in own)
     return f"{title} ({said})" if said else title
 
 
 def _moved(old: MethodCall, new: MethodCall, rows: Mapping[str, Row], part: str) -> list[str]:
     """List the parameters of a method that changed, and of a calibrator the model that it repairs."""
-    row, title = rows[new.method], "" if part == "merge" else f"{_named(new, rows)}: "
+    row, title = rows[new.method], "" if part == "merge" else f"{named(new, rows)}: "
     found = [
         f"{title}{_parameter(row, name)} {_value_text(old.params, name)} → {value}"
         for name, value in new.params.items()

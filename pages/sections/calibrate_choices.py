@@ -44,7 +44,7 @@ def lacks_blocks(run: RunView, title: str) -> bool:
     """Return whether the merge is of a kind whose blocks cannot be looked at, and say so under a title."""
     if run.report.merged.kind != "per_sample":
         return False
-    empty_state(title, "This merge makes other weights for every image.")
+    empty_state(title, called("This merge makes other weights for every image.", kind_of(run.report)))
     return True
 
 

@@ -126,8 +126,8 @@ def learned(run: RunView) -> None:
             key=f"calibrate.lambda.{name}",
             run=run,
             unit="Learned coefficient λ",
-            note="Trained on the adaptation images.",
             first_seed=True,
+            adapted=True,
         )
         st.caption(f"{title} acts in a merged model of its own, made with these coefficients.")
 
@@ -139,7 +139,7 @@ def outliers(run: RunView) -> None:
     if not run.report.tasks_of("out"):
         empty_state(
             "No out-of-domain task",
-            "Here you see whether distances to class prototypes tell images of other "
+            f"Here you see whether distances to class prototypes tell {kind.many} of other "
             "domains apart. This zoo has no out-of-domain task.",
         )
         return
@@ -212,8 +212,8 @@ def outliers(run: RunView) -> None:
     columns |= {name: st.column_config.NumberColumn(format="%.1f") for name in table.columns[1:]}
     draw_table(table, hide_index=True, key="calibrate.auroc", column_config=columns, placeholder="–")
     st.caption(
-        "AUROC in percent. Out-of-domain images are corrected by the task's own calibrator, as they would be if they "
-        "came with its images."
+        f"AUROC in percent. Out-of-domain {kind.many} are corrected by the task's own calibrator, as they would be if "
+        f"they came with its {kind.many}."
     )
 
 

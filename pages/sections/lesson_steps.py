@@ -4,24 +4,29 @@ from contextlib import nullcontext
 
 import streamlit as st
 
+from engine.catalog import CALIBRATORS
 from engine.errors import EngineError
 from engine.experiments import ExperimentResult
 from engine.figures import accuracy_bars, bias_bars, salience_heatmap
 from engine.figures.connection import connection_figure
 from engine.figures.experiment import experiment_dots
-from engine.lessons import Control, Lesson, Numbers, Prediction, Step, digits_of, read_networks, source_of
+from engine.lessons import Control, Lesson, Numbers, Prediction, Step, digits_of, read_networks, source_of, sources
+from engine.lessons.numbers import RUN
 from engine.rounding import rounded
 from engine.sweeps import numbered
-from pages.features.film_view import film_view, films_of
+from engine.zoo.modalities import MODALITIES
+from pages.features.film_view import FilmEntry, film_view, films_of
 from pages.features.view import feature_view
+from pages.forms.recipes import named
 from pages.sections.experiment_findings import findings
 from pages.sections.lesson_numbers import say_missing
 from pages.sections.premerging_measures import draw_disentanglement
 from pages.sections.premerging_scaling import MOST, draw_scaling, recipes_of
-from pages.shared.chrome import error_state, figure, numbers_of, plain, plot, theme
+from pages.shared.chrome import error_state, figure, numbers_of, plain, plot, provenance, theme
 from pages.shared.drawn import drawn
 from pages.shared.state import RunView
 
+OF_RUN = ("accuracy", "bias", "salience", "features", "scaling", "disentanglement")  # figures that say their run
 ANSWERS = "learn.answers"  # in the session: (lesson, step) → number of the option chosen
 
 
@@ -54,6 +59,7 @@ def draw_step(lesson: Lesson, number: int, run: RunView, numbers: Numbers, *, fi
             if step.control:
                 _control(lesson, number, step, step.control, run, numbers)
             _figure(lesson, number, step, run, numbers)
+        _sources(step, run, numbers)
         say_missing(step, run, numbers)
     except EngineError as error:
         error_state(error, "`python -m engine lesson check` says more of a lesson of your own.")
@@ -101,14 +107,39 @@ def _predict(lesson: Lesson, number: int, asked: Prediction, numbers: Numbers) -
     return True
 
 
+def _film(control: Control, run: RunView) -> FilmEntry | None:
+    """Return the run's film over a control's setting, where it has one."""
+    place = numbered(run.report.recipe, control.film)
+    return next((entry for entry in films_of(run) if entry.place == place), None) if control.film else None
+
+
+def _sources(step: Step, run: RunView, numbers: Numbers) -> None:
+    """Say what those numbers of a step are of whose source neither its figure nor its control says."""
+    said = {step.experiment, RUN if step.figure in OF_RUN else ""}
+    if step.control and not _film(step.control, run):
+        said.add(step.control.experiment)
+    for name in sources(step):
+        if name in said:
+            continue
+        if name == RUN:
+            st.caption(plain(f"{_calibrated(run)} {provenance(run, 'Numbers of the run')}.".strip()))
+        elif name in numbers.results:
+            _points_caption(numbers.results[name])
+
+
+def _calibrated(run: RunView) -> str:
+    """Return a run's calibrators with their first settings, in a sentence; '' where it has none."""
+    calls = [call for call in run.report.recipe.calibrators if call.method in CALIBRATORS]
+    return f"{', '.join(named(call, CALIBRATORS, first=True) for call in calls)}." if calls else ""
+
+
 def _listed(chosen: list[int], asked: Prediction, numbers: Numbers) -> str:
     return " and ".join(f"*{plain(numbers.fill(asked.options[number]))}*" for number in chosen)
 
 
 def _control(lesson: Lesson, number: int, step: Step, control: Control, run: RunView, numbers: Numbers) -> None:
     """Draw one setting: a film over it where the run has one, else presets of which each is a run that was measured."""
-    place = numbered(run.report.recipe, control.film)
-    film = next((entry for entry in films_of(run) if entry.place == place), None) if control.film else None
+    film = _film(control, run)
     if film is not None:
         film_view(run, [film], f"learn.film.{lesson.name}.{number}")
         return
@@ -151,10 +182,10 @@ def _figure(lesson: Lesson, number: int, step: Step, run: RunView, numbers: Numb
     if step.figure == "accuracy":
         shown = ("accuracy of states", look, *(step.states or ()))
         drawing = drawn(run, shown, lambda: accuracy_bars(report, look, step.states or None))
-        figure(drawing, key=key, run=run, unit="Accuracy in percent")
+        figure(drawing, key=key, run=run, unit="Accuracy in percent", note=_calibrated(run))
     elif step.figure == "bias":
         drawing = drawn(run, ("bias", look), lambda: bias_bars(report, "l1", look))
-        figure(drawing, key=key, run=run, unit="L1 distance to the expert's features")
+        figure(drawing, key=key, run=run, unit="L1 distance to the expert's features", note=_calibrated(run))
     elif step.figure == "salience" and report.salience is not None:
         figure(
             salience_heatmap(report.salience, theme(), logarithmic=True),
@@ -204,12 +235,14 @@ def _path(step: Step, numbers: Numbers, key: str) -> None:
 
 def _points_caption(result: ExperimentResult, *, dots: bool = False) -> None:
     low, high = result.images or (0, 0)
-    images = f"{low:,}" if low == high else f"{low:,}–{high:,}"
+    images, many = f"{low:,}" if low == high else f"{low:,}–{high:,}", MODALITIES[result.kind].many
     seeds = max((len(point.seeds) for point in result.points), default=0)
+    updates = source_of(result.name).updates(quick=result.quick)
+    trained = f"; calibrators after {' or '.join(f'{steps:,}' for steps in updates)} updates a task" if updates else ""
     st.caption(
         plain(
-            f"Experiment {result.name} on {result.zoo}; n = {images} test images a task; split seed "
+            f"Experiment {result.name} on {result.zoo}; n = {images} test {many} a task; split seed "
             f"{result.split_seed}; {f'means over up to {seeds} training seeds' if seeds > 1 else 'one training seed'}"
-            f"{'; quick form' if result.quick else ''}." + (" Hollow marks are controls." if dots else "")
+            f"{trained}{'; quick form' if result.quick else ''}." + (" Hollow marks are controls." if dots else "")
         )
     )

@@ -137,16 +137,27 @@ def _disentanglement(run: RunView, folder: Path, key: str) -> None:
     )
 
 
+def tasks_of_classes(run: RunView) -> dict[str, str]:
+    """Return the experts' tasks that have classes, with their titles; where there are none, says what is needed."""
+    known, many = run.report.tasks, kind_of(run.report).many
+    tasks = {task: known[task].title or task for task in run.report.tasks_of("in") if not known[task].graded}
+    if not tasks:
+        empty_state(
+            f"No {many}",
+            f"This looks at {many} of an expert's task that has classes, of which this run has none. Run a recipe on a "
+            f"zoo that has some.",
+        )
+    return tasks
+
+
 def sharpness(run: RunView) -> None:
     """Draw the loss around the experts of a task."""
     st.write(
         "Merging moves an expert by the other experts' task vectors. Flat minima forgive that: the loss of a task's "
         "experts is followed along the others' vectors, and along random directions of the same length in every tensor."
     )
-    known = run.report.tasks
-    tasks = {task: known[task].title or task for task in run.report.tasks_of("in") if not known[task].graded}
+    tasks = tasks_of_classes(run)
     if not tasks:
-        empty_state("No images", called("This run has no images of an expert's task.", kind_of(run.report)))
         return
     left, right = st.columns((2, 1), vertical_alignment="bottom")
     task = left.selectbox(

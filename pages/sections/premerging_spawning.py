@@ -4,7 +4,8 @@ import streamlit as st
 
 from engine.figures.spawning import spawning_figure
 from engine.pipeline.views.spawning import SPAWNING
-from pages.shared.chrome import empty_state, figure, plain, theme
+from pages.sections.premerging_measures import tasks_of_classes
+from pages.shared.chrome import figure, plain, theme
 from pages.shared.nouns import called, kind_of
 from pages.shared.on_demand import view_on_demand
 from pages.shared.state import RunView
@@ -17,10 +18,8 @@ def spawning(run: RunView) -> None:
         "has no barrier, they ended in one basin. Experts can be averaged because they part at a pretrained base, "
         "which is late enough."
     )
-    known = run.report.tasks
-    tasks = {task: known[task].title or task for task in run.report.tasks_of("in") if not known[task].graded}
+    tasks = tasks_of_classes(run)
     if not tasks:
-        empty_state("No images", called("This run has no images of an expert's task.", kind_of(run.report)))
         return
     whose, long, wide, often = st.columns((2, 1, 1, 1), vertical_alignment="bottom")
     task = whose.selectbox(
@@ -47,7 +46,7 @@ def spawning(run: RunView) -> None:
         64,
         key="premerging.spawn.batch_size",
         bind="query-params",
-        help="Images of a step; at most as many as the task has to train on.",
+        help=called("Images of a step; at most as many as the task has to train on.", kind_of(run.report)),
     )
     pairs = often.number_input(
         "Pairs",

@@ -13,7 +13,7 @@ from pages.features.address import LIST
 from pages.features.picks import BROKEN
 from pages.shared.causes import address
 from pages.shared.chrome import percent, plain
-from pages.shared.nouns import kind_of
+from pages.shared.nouns import called, kind_of
 from pages.shared.state import RUN, RunView
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -34,7 +34,7 @@ def headline(report: Report) -> str:
     count = _word(len(report.experts)).capitalize()
     if experts is None or merged is None:
         return f"{count} experts, merged by {method}. Without images and heads there is no accuracy to show."
-    model = MODELS[report.merged.kind]
+    model = called(MODELS[report.merged.kind], kind_of(report))
     verb = "keeps" if merged < experts else "reaches"
     pretrained = _mean(report, "pretrained")
     harm = pretrained is not None and merged < pretrained - NOTICEABLE
@@ -162,7 +162,7 @@ def what_merged_is(report: Report) -> str:
     learned = trained.get(row.learns, "what it learned, it learned from images without labels") if row else trained[""]
     if row and "validation" in row.needs:
         learned = f"{'learned' if row.learns == 'mask' else 'chosen by accuracy'} on labelled validation images"
-    return f"{made}; {learned}."
+    return called(f"{made}; {learned}.", kind_of(report))
 
 
 def _mean(report: Report, state: str) -> float | None:

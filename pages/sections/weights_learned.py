@@ -13,6 +13,7 @@ from engine.pipeline.viewing.on_weights import merge_only
 from engine.pipeline.viewing.shipped import LEARNED
 from engine.recipe import MethodCall, Recipe, parse_recipe
 from pages.shared.chrome import empty_state, figure, theme
+from pages.shared.nouns import kind_of
 from pages.shared.on_demand import on_demand
 from pages.shared.state import RunView, beside, open_run, store
 from pages.shared.tables import draw_table
@@ -58,7 +59,7 @@ def _draw(run: RunView, learned: Learned) -> None:
     titles = expert_titles(run.report, learned.experts)
     st.write(
         "How much of every expert's task vector AdaMerging adds, learned without labels by making predictions on the "
-        "tasks' images certain."
+        f"tasks' {kind_of(run.report).many} certain."
     )
     behind = learned.pruned_by is not None
     used = (
@@ -82,8 +83,8 @@ def _draw(run: RunView, learned: Learned) -> None:
         key="weights.lambda",
         run=run,
         unit="Learned coefficient λ",
-        note="Trained on the adaptation images.",
         first_seed=True,
+        adapted=True,
     )
     if learned.layers:
         _compare(run, learned, other, titles, limits)
@@ -107,6 +108,7 @@ def _compare(
         run=view,
         unit="Learned coefficient λ, same colours as above",
         first_seed=True,
+        adapted=True,
     )
     pair = (learned, found) if behind else (found, learned)
     table = amplification_table(*pair, titles)
@@ -173,6 +175,7 @@ def _run_it(run: RunView, recipe: Recipe, label: str, key: str) -> None:
     request = {"recipe": recipe.model_dump(mode="json"), "projection": None}
     done = on_demand(run, "run", request, key=key, name=label, label=label, icon=":material/play_arrow:")
     if done is None:
-        st.caption("Trains on the tasks' adaptation images, 500 steps by default; minutes on small encoders.")
+        many = kind_of(run.report).many
+        st.caption(f"Trains on the tasks' adaptation {many}, 500 steps by default; minutes on small encoders.")
     else:
         st.write("It has finished: choose it in the list of runs at the top of the page.")

@@ -27,7 +27,7 @@ BARRIERS = {
     "barrier": st.column_config.NumberColumn(
         "Loss barrier", format="%.3f", help="Nats above the line between the ends"
     ),
-    "images": st.column_config.NumberColumn("n", help="Images scored"),
+    "images": st.column_config.NumberColumn("n", help="Samples scored"),
     "available": st.column_config.NumberColumn("of"),
 }
 

@@ -106,7 +106,9 @@ def gallery(zoo: str, manifest: Manifest) -> None:
     """Draw every task's images or texts by class."""
     tasks = {task.name: task for task in manifest.tasks if task.data}
     if not tasks:
-        empty_state("No images", "This zoo names no images. Its experts can be merged, but nothing can be scored.")
+        many = modality_of(manifest).many
+        said = f"This zoo names no {many}. Its experts can be merged, but nothing can be scored."
+        empty_state(f"No {many}", said)
         return
     left, right = st.columns((2, 3), vertical_alignment="bottom")
     name = left.selectbox(
@@ -201,7 +203,8 @@ def _counts(task: Task, found: Gallery) -> None:
 def experts(zoo: str, manifest: Manifest, run: RunView | None) -> None:
     """Draw a card for every expert."""
     if not manifest.experts:
-        empty_state("No experts", "This zoo has a base and images, but no experts yet. Train experts, above.")
+        said = f"This zoo has a base and {modality_of(manifest).many}, but no experts yet. Train experts, above."
+        empty_state("No experts", said)
         return
     report, rows = None if run is None else run.report, recent("register")
     records, kind = training_records(locate_zoo(zoo)), modality_of(manifest)

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pandas as pd
 import streamlit as st
 
-from engine.catalog.titles import calibrator_title, method_title
+from engine.catalog.titles import calibrator_title, method_title, params_in_effect
 from engine.errors import EngineError
 from engine.figures import Drawing
 from engine.figures.palette import Theme
@@ -182,11 +182,13 @@ def provenance(
     images: bool = True,
     count: str = "",
     first_seed: bool = False,
+    adapted: bool = False,
 ) -> str:
     """Return the line under a figure: unit, n of N, split, seeds, run; of weights alone, how many models they are of.
 
     ``count`` stands for n of N where a view took fewer images than the run. ``first_seed`` is set where the
-    figure is of the first training seed alone, no mean over all; views, which have a count, always are.
+    figure is of the first training seed alone, no mean over all; views, which have a count, always are. ``adapted`` is
+    set where it is of what was learned, which the adaptation images decide and not those that are scored.
     """
     report, kind = run.report, kind_of(run.report)
     source = f"{'example' if run.example else 'run'} {run.id}"
@@ -194,8 +196,11 @@ def provenance(
     if not images:
         return f"{unit}; weights of {len(report.experts)} experts of the zoo {report.zoo.name}; {source}"
     seeds = report.seeds[:1] if first_seed or count else report.seeds
+    used = f"{count or counts(report, tasks)} test"
+    if adapted and (seen := {sample.adapt for sample in report.samples.values() if sample.adapt}):
+        used = f"{_span(seen)} adaptation"
     return (
-        f"{unit}; n = {count or counts(report, tasks)} test {kind.many} a task; "
+        f"{unit}; n = {used} {kind.many} a task; "
         f"{called(PROTOCOLS[report.protocol], kind)}; "
         f"split seed {report.split_seed}, training seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}; "
         f"{source}"
@@ -213,6 +218,7 @@ def figure(
     images: bool = True,
     count: str = "",
     first_seed: bool = False,
+    adapted: bool = False,
     pick: Pick | None = None,
 ) -> None:
     """Draw a figure with its provenance, and its numbers as a table to read and to download.
@@ -222,7 +228,7 @@ def figure(
     kind = kind_of(run.report)
     figure_called(drawing.figure, kind)
     plot(drawing, key=key, name=f"{run.id}-{drawing.name}", pick=pick)
-    origin = provenance(run, unit, tasks, images=images, count=count, first_seed=first_seed)
+    origin = provenance(run, unit, tasks, images=images, count=count, first_seed=first_seed, adapted=adapted)
     said = " ".join([called(note, kind), origin]).strip()
     st.caption(plain(said))
     numbers_of(drawing, key, run.id, said, run)
@@ -374,7 +380,7 @@ def error_id(error: BaseException) -> str:
 
 def _call(call: MethodCall) -> str:
     symbols = {"scaling": "λ", "density": "density", "eta": "η"}
-    parts = [f"{symbols[name]} {value:g}" for name, value in call.params.items() if name in symbols]
+    parts = [f"{symbols[name]} {value:g}" for name, value in params_in_effect(call).items() if name in symbols]
     return " ".join([method_title(call.method), *parts])
 
 

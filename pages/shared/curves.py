@@ -20,7 +20,7 @@ SHOWN = {
 OF_CALIBRATORS = "means over tasks, accuracy and bias on evaluation images"
 
 
-def live_curves(metrics: Mapping[str, Any], said: str = OF_CALIBRATORS) -> None:
+def live_curves(metrics: Mapping[str, Any], said: str) -> None:
     """Draw what is found in a run's live metrics: where each quantity is, and its curve so far.
 
     Args:

@@ -8,8 +8,9 @@ from engine.pipeline.run.projecting import ProjectionRequest, projection_step
 from engine.recipe import Recipe
 from engine.store import ACTIVE, Run
 from pages.shared.chrome import duration, error_id, plain
-from pages.shared.curves import live_curves
+from pages.shared.curves import OF_CALIBRATORS, live_curves
 from pages.shared.glance import first_results
+from pages.shared.nouns import called, kind_of_zoo
 from pages.shared.progress import log_toggle, log_view, resume, show_progress
 from pages.shared.service import ask, ask_unasked, keep_service, told_when_refused
 from pages.shared.state import is_projection, run_title, show_run, store
@@ -118,7 +119,8 @@ def _measured(run: str) -> None:
     row = store().runs.find(run)
     if row is not None and row.active:
         first_results(row)
-        live_curves(row.metrics)
+        zoo = str(row.request.get("recipe", {}).get("zoo", ""))
+        live_curves(row.metrics, called(OF_CALIBRATORS, kind_of_zoo(zoo)))
 
 
 def _ended(row: Run) -> None:

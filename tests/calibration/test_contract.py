@@ -90,6 +90,13 @@ def assert_same(left, right):
         torch.testing.assert_close(left[name], right[name], rtol=0, atol=0)
 
 
+def other(row, field, value):
+    """Another value of a parameter."""
+    if isinstance(value, str):
+        return next(choice for choice in get_args(row.params.model_fields[field].annotation) if choice != value)
+    return value / 2 if isinstance(value, float) else 2 * value
+
+
 @every_row
 def test_nothing_changes_before_fitting(name):
     data = bench(name)
@@ -132,6 +139,19 @@ def test_same_seed_same_result_and_refitting_forgets(name, params):
     second = data.fit(again, seed=3)
     assert_same(parameters_of(once), parameters_of(again))
     assert first.curve == second.curve
+
+
+@every_variant
+def test_parameters_without_effect_beside_the_others_change_nothing(name, params):
+    data = bench(name, params)
+    held = dict(data.config)
+    found = {}
+    for changed in (False, True):
+        idle = {field: other(data.row, field, held[field]) for field in held.keys() - data.row.in_effect(held).keys()}
+        calibrator = data.make()
+        data.fit(calibrator, **(idle if changed else {}))
+        found[changed] = parameters_of(calibrator)
+    assert_same(found[False], found[True])
 
 
 @every_row

@@ -7,11 +7,11 @@ import pytest
 
 from engine.catalog import ALIGNMENTS, CALIBRATORS, FINE_TUNING, MERGE_METHODS, TRANSFORMS, params_of, resolve
 from engine.catalog.docstrings import departure_of
-from engine.catalog.row import Need
-from engine.catalog.titles import recipe_title
+from engine.catalog.row import Need, OnlyWith
+from engine.catalog.titles import params_in_effect, recipe_title
 from engine.catalog.words import CATEGORIES, NEEDS, at_inference, cost_of, learns, makes, needs_of
 from engine.errors import RecipeError
-from engine.recipe import parse_recipe, read_recipe
+from engine.recipe import MethodCall, parse_recipe, read_recipe
 
 ROWS = [
     *MERGE_METHODS.values(),
@@ -39,6 +39,24 @@ def test_a_row_says_what_people_need(row):
             bounds = {type(item).__name__ for item in field.metadata}
             assert bounds & {"Ge", "Gt"}, f"{name} has no lower bound"
             assert bounds & {"Le", "Lt"}, f"{name} has no upper bound"
+
+
+@every
+def test_what_decides_whether_a_parameter_has_an_effect_is_a_choice_of_the_method(row):
+    fields = row.params.model_fields
+    for name, field in fields.items():
+        for mark in (mark for mark in field.metadata if isinstance(mark, OnlyWith)):
+            for other, values in mark.values.items():
+                choices = {True, False} if fields[other].annotation is bool else set(get_args(fields[other].annotation))
+                assert set(values) < choices, (name, other)
+
+
+def test_settings_without_effect_are_left_out_of_lists():
+    plain, both = ({"plus_plus": on, "density": 0.5, "initial": 0.3} for on in (False, True))
+    assert params_in_effect(MethodCall(method="adamerging", params=plain)) == {"plus_plus": False, "initial": 0.3}
+    assert params_in_effect(MethodCall(method="adamerging", params=both)) == both
+    assert params_in_effect(MethodCall(method="adamerging", params={"density": 0.5})) == {}
+    assert params_in_effect(MethodCall(method="of_another_version", params=both)) == both
 
 
 def test_there_are_words_for_everything_that_rows_say():

@@ -385,3 +385,9 @@ def test_an_experiment_on_texts_is_said_to_be_one():
     row = next(line for line in lines if "Table 3" in line and "texts" in line)
     assert "(mini_text)" in row
     assert not any("(mini8)" in line for line in lines)
+
+
+def test_an_experiment_says_for_how_many_updates_its_calibrators_are_trained():
+    assert read_experiment("prob-surgery-width").updates() == [1000, 5000]
+    assert read_experiment("prob-surgery-convergence").updates(quick=True) == [30, 60]
+    assert read_experiment("tuned-calibrators").updates() == []

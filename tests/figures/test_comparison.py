@@ -69,6 +69,12 @@ class TestRecipes:
             other = made_report(recipe=recipe(**others[field]))
         assert len(recipe_differences(runs(BASE, other))) > 0
 
+    def test_a_setting_without_effect_is_not_listed(self):
+        other = recipe(merge=MethodCall(method="adamerging", params={"plus_plus": False, "density": 0.2, "steps": 9}))
+        titles = recipe_differences(runs(BASE, made_report(recipe=other)))["setting"].tolist()
+        assert "Steps" in titles
+        assert "Density" not in titles
+
     def test_a_calibrator_that_one_run_lacks_is_one_row(self):
         table = recipe_differences(runs(BASE, made_report(recipe=recipe(calibrators=()))))
         assert table.to_numpy().tolist() == [["Surgery", "Surgery, Rank 4, Training steps 40", "–"]]

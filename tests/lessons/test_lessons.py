@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine.catalog.titles import ROWS
 from engine.errors import RecipeError, StoreError
 from engine.lessons import Lesson, Numbers, Prediction, check_lesson, lesson_names, quoted, read_lesson, shipped_results
 from engine.lessons.numbers import places_in
@@ -33,6 +34,13 @@ def test_everything_that_a_lesson_names_exists(lesson):
     found, problems = check_lesson(FOLDER / f"{lesson.name}.yaml")
     assert found == lesson
     assert [str(problem) for problem in problems if problem.fault] == []
+
+
+def test_a_papers_venue_is_the_same_in_lessons_and_in_the_catalog(lesson):
+    venue = lesson.paper.partition("; ")[0].rpartition(", ")[2]
+    for row in ROWS.values():
+        if lesson.url and row.url == lesson.url:
+            assert f", {venue}, " in row.source, row.name
 
 
 def test_every_number_of_what_was_measured_is_there(lesson, numbers):

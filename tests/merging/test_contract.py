@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.catalog import MERGE_METHODS, TRANSFORMS, MergeRow, Row
+from engine.catalog import MERGE_METHODS, TRANSFORMS, MergeRow, Row, params_of
 from engine.errors import EngineError
 from engine.merging.apply import merge
 from engine.merging.assemble import merged_vector
@@ -47,6 +47,15 @@ def experts_for(row: Any, wanted: int = 4) -> tuple[str, ...]:
     """As many experts as wanted, or as many as the row takes."""
     most = getattr(row, "max_experts", None) or wanted
     return EXPERTS[: max(min(wanted, most), row.min_experts)]
+
+
+def without_effect(row: Row, params: dict[str, Any]) -> dict[str, Any]:
+    """Other values of the parameters that have no effect beside these."""
+    held = dict(params_of(row, params))
+    return {
+        name: held[name] / 2 if isinstance(held[name], float) else 2 * held[name]
+        for name in held.keys() - row.in_effect(held).keys()
+    }
 
 
 def run(
@@ -274,3 +283,18 @@ def test_proportional_vectors_are_their_scaling_times_one_vector(row):
             half = torch.empty(whole.shape(name), dtype=torch.float16)
             whole.read_into(name, half)
             assert torch.equal(half, whole.tensor(name).half())
+
+
+@pytest.mark.parametrize(
+    ("row", "transforms", "call"),
+    [way for way in variants() if without_effect(way.values[0], (*way.values[1], way.values[2])[0].params)],
+)
+def test_parameters_without_effect_beside_the_others_change_nothing(row, transforms, call):
+    base, experts = full(experts_for(row))
+    changes = without_effect(row, (*transforms, call)[0].params)
+
+    def changed(part: MethodCall) -> MethodCall:
+        return MethodCall(method=part.method, params={**part.params, **changes}) if part.method == row.name else part
+
+    after = run(base, experts, tuple(map(changed, transforms)), changed(call))
+    assert_close(read(base, after), read(base, run(base, experts, transforms, call)), atol=0)

@@ -7,7 +7,9 @@ from engine.catalog import resolve
 from engine.recipe import parse_recipe
 from engine.zoo.importing.roots import ENV
 from pages.forms.recipes import differences
+from pages.shared.chrome import facts
 from pages.shared.zoos import zoo_manifest
+from tests.made_run import made_report
 from tests.tiny_zoo import make_zoo
 
 
@@ -62,6 +64,14 @@ def test_another_method_is_added_and_the_one_before_taken_away():
     assert "0.1" in found[0]
     assert found[1] == "\u2212 Task Arithmetic"
     assert len(found) == 2
+
+
+def test_settings_without_effect_are_not_among_those_of_a_method_or_above_the_page():
+    learned = recipe(merge={"method": "adamerging"})
+    assert differences(recipe(), learned)[0] == "+ AdaMerging (initial coefficient 0.3, steps 500)"
+    assert dict(facts(made_report(recipe=learned)))["Merge"] == "AdaMerging"
+    both = recipe(merge={"method": "adamerging", "params": {"plus_plus": True}})
+    assert dict(facts(made_report(recipe=both)))["Merge"] == "AdaMerging density 0.2"
 
 
 def test_what_no_phrase_tells_apart_is_a_difference_all_the_same():

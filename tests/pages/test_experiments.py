@@ -3,7 +3,7 @@
 import pytest
 
 from engine.experiments import FILE, Cell, ExperimentResult, PointResult, experiment_names, judge, read_experiment
-from engine.experiments.claims import PRACTICE, effect
+from engine.experiments.claims import PRACTICE, effect, verdict_of
 from pages.shared.chrome import plain
 from pages.shared.results import latest
 
@@ -91,6 +91,31 @@ def test_claims_are_filtered_by_paper_and_verdict(open_app):
     verdict = app.dataframe[0].value["Verdict"].iloc[0]
     app.multiselect(key="experiments.verdicts").set_value([verdict]).run()
     assert set(app.dataframe[0].value["Verdict"]) == {verdict}
+
+
+def test_a_row_opens_its_claim_and_the_filter_is_there_again_behind_it(open_app):
+    app = open_app("experiments")
+    paper = read_experiment("lwptv-eta").paper
+    app.multiselect(key="experiments.papers").set_value([paper]).run()
+    first = app.dataframe[0].value["Claim"].iloc[0]
+    app.session_state["experiments.all"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    app.run()
+    assert not app.exception
+    assert first in texts(app).replace("\\", "")
+    assert list(app.query_params) == ["experiment"]
+    app.button(key="experiments.back").click().run()
+    assert app.multiselect(key="experiments.papers").value == [paper]
+
+
+def test_a_filter_that_nothing_matches_says_so(open_app):
+    rows = [(spec.paper, verdict_of(latest(spec)[0])) for spec in map(read_experiment, experiment_names())]
+    paper = next(paper for paper, _ in rows if (paper, "seen here") not in rows)
+    app = open_app("experiments")
+    app.multiselect(key="experiments.papers").set_value([paper]).run()
+    app.multiselect(key="experiments.verdicts").set_value(["seen here"]).run()
+    assert not app.exception
+    assert not app.dataframe
+    assert "No claim matches" in texts(app)
 
 
 def test_an_unknown_experiment_in_the_address_shows_the_list(open_app):

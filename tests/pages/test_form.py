@@ -179,6 +179,22 @@ def test_every_row_of_the_catalog_has_a_form_whose_defaults_are_valid(workspace,
     assert recipe == workspace.recipe(calibrators=calls)
 
 
+def test_a_parameter_without_effect_is_not_asked_for_and_keeps_its_value(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    app.selectbox(key="form.w.merge").set_value("adamerging").run()
+    density = "form.w.merge.adamerging.density"
+    assert density not in [slider.key for slider in app.slider]
+    app.toggle(key="form.w.merge.adamerging.plus_plus").set_value(True).run()
+    app.slider(key=density).set_value(0.4).run()
+    app.toggle(key="form.w.merge.adamerging.plus_plus").set_value(False).run()
+    assert density not in [slider.key for slider in app.slider]
+    assert app.session_state[forms.RECIPE]["merge"]["params"]["density"] == 0.4
+    app.toggle(key="form.w.merge.adamerging.plus_plus").set_value(True).run()
+    assert app.slider(key=density).value == 0.4
+    assert not app.exception
+
+
 def test_a_coefficient_beyond_its_track_is_typed(open_app):
     app = open_app()
     slider, field = lambda_of(app)

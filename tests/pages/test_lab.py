@@ -105,6 +105,21 @@ def test_a_reload_follows_the_run_again_and_keeps_its_settings(workspace, open_a
     assert "was cancelled" in app.info[0].value
 
 
+def test_a_reload_keeps_settings_that_were_not_run(workspace, open_app):
+    workspace.example()
+    app = open_app()
+    assert "draft" not in app.query_params
+    scaling = "form.w.merge.task_arithmetic.scaling.slider"
+    app.slider(key=scaling).set_value(0.8).run()
+    again = open_app(draft=app.query_params["draft"])
+    assert not again.exception
+    assert again.slider(key=scaling).value == 0.8
+    assert "Not run yet: λ 0.3 → 0.8" in texts(again).replace("\\", "")
+    again.button(key="form.reset").click().run()
+    assert "draft" not in again.query_params
+    assert open_app(draft="of an app that was started again").slider(key=scaling).value == 0.3
+
+
 def test_runs_of_others_have_one_line_until_somebody_follows_one(workspace, open_app):
     workspace.example()
     row = workspace.submitted("Somebody else's", workspace.recipe(), owner=None)
@@ -265,3 +280,5 @@ def test_the_story_says_what_a_merged_model_is(method, kind, headline, what):
     report = made_report(recipe=recipe, merged=MergedPart(kind=kind))
     assert headline in story.headline(report)
     assert what in story.what_merged_is(report)
+    of_texts = report.model_copy(update={"recipe": recipe.model_copy(update={"zoo": "mini_text"})})
+    assert "image" not in story.headline(of_texts) + story.what_merged_is(of_texts)

@@ -199,6 +199,36 @@ def test_no_step_shows_what_a_later_one_asks(lesson_app):
     assert [bar["name"] for bar in spec["data"]] == ["Pretrained", "Merged", "Expert"]
 
 
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (
+            2,
+            "prob-surgery-accuracy on mini8; n = 300–500 test images a task; split seed 0; means over up to 5",
+        ),
+        (3, "calibrators after 1,000 updates a task"),
+        (5, "calibrators after 5,000 updates a task"),
+    ],
+)
+def test_numbers_of_a_step_say_what_they_were_measured_on_and_how_long_calibrators_were_trained(lesson_app, step, said):
+    app = lesson_app("uncertainty", step)
+    app.button_group(key=f"learn.answer.uncertainty.{step}").set_value(0).run()
+    assert not app.exception
+    assert texts(app).count(said) == 1
+
+
+def test_figures_and_numbers_of_a_lessons_run_say_how_it_is_calibrated(lesson_app):
+    app = lesson_app("representation-bias", 3)
+    app.button_group(key="learn.answer.representation-bias.3").set_value(1).run()
+    assert "Surgery (training steps 1000, rank 16), ProbSurgery (training steps 1000, hidden width 128)." in texts(app)
+    app = lesson_app("representation-bias", 1)
+    assert "Numbers of the run; n = 300–500 of 300–500 test images a task" in texts(app)
+    app = lesson_app("representation-bias", 4)
+    app.button_group(key="learn.answer.representation-bias.4").set_value(1).run()
+    assert "Experiment prob-surgery-width" in texts(app)
+    assert "calibrators after 1,000 or 5,000 updates a task" in texts(app)
+
+
 def test_the_classroom_is_part_of_the_address(lesson_app):
     app = lesson_app(FIRST, 2)
     app.toggle(key="learn.class").set_value(True).run()

@@ -51,6 +51,7 @@ def test_search_and_filter(workspace, open_app):
     assert names(app) == ["Alpha"]
     app.text_input(key="runs.search").set_value("nothing like it").run()
     assert "No runs match" in texts(app)
+    assert "Take words out of the search" in texts(app)
     app.text_input(key="runs.search").set_value("").run()
     app.segmented_control(key="runs.filter").set_value("Failed").run()
     assert names(app) == ["Beta"]

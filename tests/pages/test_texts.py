@@ -1,6 +1,7 @@
 """Every page on a run over texts: what it shows of them, and what it leaves out."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,23 @@ def test_every_page_opens_on_texts_and_speaks_of_texts(opened, place):
         assert "test images" not in said, page
         if page in ("lab", "accuracy", "representations", "calibrate"):
             assert "texts a task" in said.lower(), page
+
+
+@pytest.mark.parametrize(
+    ("page", "view"),
+    [
+        ("calibrate", ""),
+        ("representations", ""),
+        *(("weights", view) for view in ("Learned coefficients", "Between two models")),
+        *(("premerging", view) for view in ("Over λ", "Disentanglement", "Sharpness", "Subspaces", "Spawning")),
+    ],
+)
+def test_what_pages_explain_and_ask_for_is_said_of_texts(opened, page, view):
+    app = opened(page, **({f"{page}.view": view} if view else {}))
+    assert not app.exception
+    asked = [*app.number_input, *app.selectbox, *app.button, *app.toggle]
+    said = [texts(app), *(item.value for item in app.info), *(f"{item.label} {item.proto.help}" for item in asked)]
+    assert not [line for text in said for line in text.splitlines() if re.search(r"\bimages?\b", line, re.IGNORECASE)]
 
 
 def test_every_tasks_own_measure_is_shown_beside_accuracy(opened, place):

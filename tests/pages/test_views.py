@@ -7,6 +7,7 @@ import pytest
 
 from engine.figures import ranked_layers
 from engine.pipeline.run.projecting import ProjectionRequest, projection_step
+from engine.recipe import MethodCall
 from pages.shared.chrome import plain
 from tests.made_run import EVALUATED, made_report, made_samples, write_projection, write_run
 from tests.pages.views import finish, made_zoo, only, open_page, texts
@@ -208,6 +209,14 @@ class TestAccuracy:
         said = next(text.value for text in open_page("accuracy").markdown if "Merging costs" in text.value)
         assert r"\-2 most: −" in said
 
+    def test_a_merge_that_costs_nothing_is_not_said_to_cost(self, store, key):
+        report = made_report()
+        more = {task: value + 1 for task, value in report.accuracy["expert"].items()}
+        finish(store, key, report.model_copy(update={"accuracy": {**report.accuracy, "merged": more}}))
+        said = next(text.value for text in open_page("accuracy").markdown if "Merging costs" in text.value)
+        assert said.startswith("Merging costs no task anything; Digits gains least: +1.0 points.")
+        assert "Surgery gives nothing back, at best: −" in said
+
     def test_another_task_has_other_classes(self, store, key):
         finish(store, key)
         app = open_page("accuracy")
@@ -302,6 +311,16 @@ class TestSalience:
         assert "This is the mask that the run used" in texts(app)
         app.slider[0].set_value(0.2).run()
         assert "preview" in texts(app)
+
+    def test_a_mask_for_each_expert_is_not_said_to_be_the_shared_one(self, store, key):
+        report = made_report()
+        alone = MethodCall(method="lwptv", params={"eta": 0.7, "shared": False})
+        recipe = report.recipe.model_copy(update={"transforms": (alone,)})
+        salience = report.salience.model_copy(update={"applied": True})
+        finish(store, key, report.model_copy(update={"recipe": recipe, "salience": salience}))
+        said = texts(open_page("salience"))
+        assert "This is the mask that the run used" not in said
+        assert "for each expert by itself" in said
 
 
 def test_a_late_message_about_the_run_shown_before_does_not_bring_it_back(store, key):

@@ -1,6 +1,7 @@
 """The weights page on real small runs: asked for, shown when there, refused with a reason."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -109,6 +110,9 @@ def test_learned_coefficients_are_shown_beside_those_behind_lwptv(open_view):
     assert not app.exception
     assert charts(app) == 2
     assert "The same behind LwPTV" in texts(app)
+    captions = [item.value for item in app.caption if item.value.startswith("Learned coefficient")]
+    assert len(captions) == 2
+    assert all(re.search(r"; n = \d+ adaptation images a task; ", said) for said in captions)
     table = app.dataframe[0].value
     assert list(table.columns) == ["expert", "with", "without", "ratio"]
     assert (table["ratio"] > 0).all()

@@ -22,7 +22,7 @@ from engine.figures.diagnosis.attention import attention_answer
 from engine.figures.diagnosis.blame import blame_answer
 from engine.figures.diagnosis.document import diagnosis_document
 from engine.figures.diagnosis.lens import lens_answer
-from engine.figures.diagnosis.remedies import effects, remedies_answer
+from engine.figures.diagnosis.remedies import KINDS, effects, remedies_answer
 from engine.pipeline.local import make_view, run_recipe
 from engine.pipeline.run.encoding import encoder_of
 from engine.pipeline.run.plan import plan_run, steps_of
@@ -245,6 +245,17 @@ def test_a_task_whose_own_expert_is_left_out_is_none_of_the_others(named, store)
     assert found["Surgery"] == pytest.approx(-20)
     unit = remedies_answer(document, report, scope, {}, "light").unit
     assert "mean over 2, 20 to 24 images each (where an expert is left out, without its own task" in unit
+
+
+def test_the_legend_of_what_helps_tells_what_every_colour_is(recipe, store, bundle):
+    document, report = made("remedies", recipe, store, task=TASK, images=24), read_report(bundle)
+    figure = remedies_answer(document, report, Scope.of(report, TASK), {}, "light").drawings[0].figure
+    *bars, marks = figure.data
+    kinds = {remedy["kind"] for remedy in document["tasks"][TASK]["remedies"]}
+    assert [bar.name for bar in bars] == [title for kind, title in KINDS.items() if kind in kinds]
+    assert len({bar.marker.color for bar in bars}) == len(bars), "one colour a kind"
+    assert sorted(name for bar in bars for name in bar.y) == sorted(marks.y)
+    assert figure.layout.yaxis.categoryarray == marks.y
 
 
 def test_a_calibrator_that_harms_is_not_said_to_help_and_small_changes_have_titles_of_their_own(recipe, store, bundle):

@@ -152,21 +152,26 @@ def _figure(found: list[Effect], scope: Scope, theme: Theme) -> Drawing:
         "pruning": TASKS[theme][2],
         "random_layers": state_colour("pretrained", theme),
     }
-    bars = go.Bar(
-        name="This task",
-        x=[effect.here.points for effect in shown],
-        y=names,
-        orientation="h",
-        marker={"color": [tones[effect.kind] for effect in shown]},
-        error_x={
-            "type": "data",
-            "array": [effect.here.half for effect in shown],
-            "thickness": 1.2,
-            "width": 3,
-            "color": state_colour("expert", theme),
-        },
-        hovertemplate="%{y}: %{x:+.1f} points here<extra></extra>",
-    )
+    by_kind = {kind: [effect for effect in shown if effect.kind == kind] for kind in KINDS}
+    bars = [
+        go.Bar(
+            name=KINDS[kind],
+            x=[effect.here.points for effect in part],
+            y=[plain(begun(effect.title)) for effect in part],
+            orientation="h",
+            marker={"color": tones[kind]},
+            error_x={
+                "type": "data",
+                "array": [effect.here.half for effect in part],
+                "thickness": 1.2,
+                "width": 3,
+                "color": state_colour("expert", theme),
+            },
+            hovertemplate="%{y}: %{x:+.1f} points here<extra></extra>",
+        )
+        for kind, part in by_kind.items()
+        if part
+    ]
     marks = go.Scatter(
         name="Other tasks, mean",
         x=[effect.others for effect in shown],
@@ -176,12 +181,13 @@ def _figure(found: list[Effect], scope: Scope, theme: Theme) -> Drawing:
         hovertemplate="%{y}: %{x:+.1f} points on the others<extra></extra>",
     )
     figure = compose(
-        [bars, marks],
+        [*bars, marks],
         theme,
         height=100 + 26 * len(shown),
         legend=True,
-        xaxis={"title": "Change (points)", "zeroline": True},
-        yaxis={"type": "category", "showgrid": False, "dtick": 1},
+        xaxis={"title": "Change (points); bars: this task", "zeroline": True},
+        yaxis={"type": "category", "showgrid": False, "dtick": 1, "categoryorder": "array", "categoryarray": names},
+        barmode="overlay",
         bargap=0.35,
     )
     table = pd.DataFrame(

@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 
 from ...catalog import MERGE_METHODS
-from ...catalog.titles import method_title
+from ...catalog.titles import method_title, params_in_effect
+from ...recipe import MethodCall
 from ...report import Report
 from ...rounding import rounded
 from ..run.receipt import Origin
@@ -194,16 +195,16 @@ def _method(report: Report) -> str:
     recipe = report.recipe
     lines = ["## How", ""]
     for call in recipe.transforms:
-        lines.append(f"- Transform: {method_title(call.method)}{_params(call.params)}")
+        lines.append(f"- Transform: {method_title(call.method)}{_params(call)}")
     merge = MERGE_METHODS.get(recipe.merge.method)
-    lines.append(f"- Merge: {method_title(recipe.merge.method)}{_params(recipe.merge.params)}")
+    lines.append(f"- Merge: {method_title(recipe.merge.method)}{_params(recipe.merge)}")
     if merge is not None:
         lines.append(f"- Source of the method: {merge.source}")
     if recipe.experts != "all" and any(expert.weight != 1 for expert in recipe.experts):
         listed = ", ".join(f"{_cell(expert.name)} {expert.weight:g}" for expert in recipe.experts)
         lines.append(f"- Weights of the experts: {listed}")
     for call in recipe.calibrators:
-        lines.append(f"- Calibrator `{call.name}`: {method_title(call.method)}{_params(call.params)}")
+        lines.append(f"- Calibrator `{call.name}`: {method_title(call.method)}{_params(call)}")
     lines.append(f"- Training seeds: {', '.join(map(str, report.seeds))}; the weights here are the first seed's")
     return "\n".join(lines)
 
@@ -252,7 +253,8 @@ def _files(files: Mapping[str, str]) -> str:
     return "\n".join(["## Files", "", *(f"- `{name}`: {what}" for name, what in files.items())])
 
 
-def _params(params: Mapping[str, Any]) -> str:
+def _params(call: MethodCall) -> str:
+    params = params_in_effect(call)
     return f" ({', '.join(f'{name} {value}' for name, value in params.items())})" if params else ""
 
 
