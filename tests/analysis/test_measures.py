@@ -75,6 +75,23 @@ def test_biases_by_hand():
     assert bias.cosine(-EXPERT[:1], EXPERT[:1]) == pytest.approx(2.0)
 
 
+def test_biases_of_every_image_by_hand():
+    state, expert = np.array([[3.0, 4.0], [2.0, 0.0], [0.0, 0.5]]), np.array([[7.0, 0.0], [0.0, 0.0], [0.0, 3.0]])
+    assert bias.sample_l1(state, expert).tolist() == [4, 1, 1.25]
+    assert bias.sample_cosine(state, expert) == pytest.approx([1 - 0.6, 1, 0])
+    assert bias.sample_shift(state, expert) == pytest.approx([32**0.5, 2, 2.5])
+    nearly = np.full((1, 3), 0.1)
+    assert 0 <= bias.sample_cosine(nearly, 3 * nearly)[0] < 1e-12, "never below 0"
+
+
+def test_cka_of_features_that_do_not_vary_is_undefined_and_of_turned_ones_1():
+    spread = np.random.default_rng(0).normal(size=(7, 3))
+    turned = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    assert bias.cka(spread, 5 * spread @ turned + 2) == pytest.approx(1, abs=1e-12)
+    assert bias.cka(spread, spread) <= 1
+    assert np.isnan(bias.cka(spread, np.ones((7, 3))))
+
+
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5)])
 def test_cka_equals_its_definition_with_centring_matrices(shape):
     generator = np.random.default_rng(0)
@@ -208,6 +225,16 @@ def test_neighbours():
         neighbours.nearest_neighbours(features, 5, 1)
 
 
+def test_neighbours_of_any_image_are_by_direction_however_short_its_feature():
+    features = np.array([[0.3, 0.4], [0.0, 0.2], [0.6, 0.8], [9.0, 0.0]])
+    np.testing.assert_allclose(neighbours.distances(features[:1], features), [[0.0, 0.2, 0.0, 0.4]], atol=1e-12)
+    rows, away = neighbours.nearest_neighbours(features, 2, 3)
+    assert rows.tolist() == [0, 1, 3]
+    np.testing.assert_allclose(away, [0.0, 0.2, 0.4], atol=1e-12)
+    close = np.array([[1e4, 0.0], [1e4, 1e-7]])
+    assert np.isfinite(neighbours.distances(close, close, "euclidean")).all()
+
+
 def test_silhouette_and_neighbours_of_separated_and_of_mixed_classes():
     rng = np.random.default_rng(0)
     directions = np.repeat(np.eye(3), 20, axis=0)
@@ -239,6 +266,21 @@ def test_a_right_spread_covers_what_it_promises_and_half_of_it_does_not():
     assert len(right["dimensions"]["sigma"]) == 8
     with pytest.raises(UnpairedFeatures):
         spread_of(sigma, residual[1:])
+
+
+def test_coverage_and_groups_of_few_numbers_are_counted():
+    """A normal variable lies within 0.674, 1.282, 1.645, 1.960 and 2.576 deviations in 50, 80, 90, 95 and 99 %."""
+    bounds, sigma = np.array([0.674490, 1.281552, 1.644854, 1.959964, 2.575829]), np.full((10, 1), 3.0)
+    edges = np.concatenate([bounds - 1e-4, bounds + 1e-4])[:, None]
+    covered = {"50": 10.0, "80": 30.0, "90": 50.0, "95": 70.0, "99": 90.0}
+    assert spread_of(sigma, 3 * edges)["coverage"] == covered
+    assert set(spread_of(0 * sigma, 0 * sigma)["coverage"].values()) == {100.0}
+    rising = np.arange(1.0, 21).reshape(2, 10)[:, ::-1]
+    groups = spread_of(rising, -2 * rising)["groups"]
+    pairs = [((low**2 + (low + 1) ** 2) / 2) ** 0.5 for low in range(1, 20, 2)]
+    assert groups["sigma"] == pytest.approx(pairs)
+    assert groups["residual"] == pytest.approx(2 * np.array(pairs))
+    assert len(spread_of(rising[:, :2], rising[:, :2])["groups"]["sigma"]) == 4, "as many as there are numbers"
 
 
 def test_auroc_is_the_chance_that_an_outside_score_is_higher():
