@@ -9,7 +9,7 @@ import torch
 from engine.alignment.repair import Statistics, average, corrected, goals, how_far, repaired_layer, statistics_of
 from engine.analysis.linear_path import along, departure, without_each
 from engine.analysis.linearity import combined, likeness
-from engine.analysis.outliers import auroc, placements, plane_of, prototype_distance
+from engine.analysis.outliers import auroc, placements, plane_of, prototype_distance, prototypes
 from engine.errors import DataError
 from engine.zoo.encoders.heads import ZeroShotHead
 
@@ -71,8 +71,18 @@ def test_the_plane_of_a_task_lies_around_its_prototypes_along_the_widest_directi
     _, line, whole = plane_of(np.array([[1.0], [3.0]]), np.array([[2.0]]))
     assert (np.abs(line).tolist(), whole) == ([[1], [0]], 1)
     assert plane_of(np.full((2, 3), 5.0), np.full((1, 3), 5.0))[2] == 1, "nothing spreads"
+
+
+def test_an_image_is_as_far_as_its_nearest_prototype():
+    features = np.array([[1.0, 2], [3, 4], [7, -1], [4, 6]])
+    centres = prototypes(features[:3], np.array([9, 9, 2]))
+    assert centres.tolist() == [[7, -1], [2, 3]]
+    assert prototype_distance(features, centres) == pytest.approx([2**0.5, 2**0.5, 0, 13**0.5])
     far = np.array([[1e8, 1.0], [1e8, 1.0]])
     assert prototype_distance(far, far[:1]) == pytest.approx([0, 0])
+    for given, classes in ((features, [1, 2]), (features[:0], [])):
+        with pytest.raises(DataError, match="one class a feature"):
+            prototypes(given, np.array(classes))
 
 
 def test_statistics_between_networks_are_those_of_means_and_deviations():

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from engine.analysis import accuracy, bias, neighbours, outliers, salience, samples, worklists
@@ -152,6 +153,21 @@ def test_sample_table(table):
     assert merged["sigma"].isna().all()
     assert table[table["state"] == "surgery"]["sigma"].tolist() == [0.1, 0.2, 0.3]
     assert set(table["split"]) == {"evaluate"}
+
+
+def test_correctness_is_by_image_and_seed_whatever_the_order_of_rows(table):
+    """Merged is right on images 7 and 8 of 7, 8 and 9; with the second seed on image 9 alone."""
+    second = table.copy()
+    merged = second["state"] == "merged"
+    second.loc[merged, "prediction"] = [1, 0, 2]
+    second = second.iloc[::-1]
+    other = table.assign(task="only here")
+    adapted = table.assign(split="adapt", prediction=5, index=table["index"] + 10)
+    found = samples.correctness([pd.concat([adapted, table, other]), second], "merged")
+    assert list(found) == ["a"]
+    assert found["a"].index.tolist() == [7, 8, 9]
+    assert found["a"].to_numpy().tolist() == [[True, False], [True, False], [False, True]]
+    assert samples.correctness([table], "nobody") == {}
 
 
 def test_margin_is_positive_exactly_where_the_label_wins():
