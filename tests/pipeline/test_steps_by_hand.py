@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from engine.analysis.written import read_array
 from engine.pipeline.run.bundle import BundleInputs, SeedInputs, _timing
-from engine.pipeline.views import blame, coverage, disentanglement, energy, exact_match
+from engine.pipeline.views import attention, blame, coverage, disentanglement, energy, exact_match, occlusion
 from engine.zoo.texts.pieces import Pieces
 
 TOOLS = SimpleNamespace(progress=lambda fraction, message="": None)
@@ -208,3 +208,74 @@ def test_seconds_of_encoding_are_those_of_every_encoding_once(tmp_path):
     )
     found = _timing(inputs, {"seconds": 3.0}, {"surgery": {"seconds": 4.5}})
     assert found == {"merge": 3.0, "features": pytest.approx(111.1), "surgery": 4.5}
+
+
+def test_correlations_of_rows_leave_out_those_that_do_not_vary():
+    rising, mixed, still = [1.0, 2, 3, 4], [1.0, 4, 2, 3], [5.0, 5, 5, 5]
+    pearson = np.corrcoef(rising, mixed)[0, 1]
+    left, right = np.array([rising, rising, still, rising]), np.array([mixed, rising[::-1], rising, still])
+    assert attention.correlation(left, 7 + 2 * right) == pytest.approx((pearson - 1) / 2)
+    assert attention.correlation(left[2:], right[2:]) is None
+    longer = [np.array([*rising, 100.0]), np.array([1.0, 2]), np.array(still)]
+    found = attention._alike(longer, [np.array(mixed), np.array([2.0, 1, 5]), np.array(rising)])
+    assert found == pytest.approx(pearson), "over the places that both have, three or more"
+    assert attention._alike(longer[1:2], longer[1:2]) is None
+    pairs = [np.array(rising), np.array(rising), np.array([1.0, 2]), np.array(rising)]
+    others = [np.array(mixed), np.array(rising), np.array([2.0, 1]), np.array(still)]
+    assert occlusion._alike(pairs, others) == pytest.approx((pearson + 1) / 2)
+    assert occlusion._alike(pairs[2:], others[2:]) is None
+
+
+def test_hidden_words_move_a_feature_by_the_cosine_distance_of_their_own_text():
+    """A text's feature is the text itself; of 300 texts the last has three words, the others one."""
+    angles = torch.linspace(0.1, 1, 300)
+
+    def at(turned):
+        turns = torch.as_tensor(turned)
+        return torch.stack([turns.cos(), turns.sin()], dim=1)
+
+    rows, hidden = 3 * at(angles), [5 * at([angle + 0.01 * number]) for number, angle in enumerate(angles)]
+    hidden[-1] = torch.cat([hidden[-1], at([angles[-1], angles[-1] + np.pi])])
+    encoder, told = torch.nn.Linear(2, 2, bias=False), []
+    torch.nn.init.eye_(encoder.weight)
+    found = occlusion._moved(encoder, rows, [(range(len(part)), part) for part in hidden], told.append)
+    assert [len(values) for values in found] == [1] * 299 + [3]
+    for number, values in enumerate(found):
+        assert values[0] == pytest.approx(1 - np.cos(0.01 * number), abs=1e-5)
+    assert found[-1][1:] == pytest.approx([0, 2], abs=1e-5)
+    assert all(values.min() >= 0 for values in found)
+    assert told == [0, 0.5]
+
+
+def test_attention_is_compared_with_the_same_and_with_another_image(tmp_path, monkeypatch):
+    count = 2
+    drawn = np.random.default_rng(0).random((2, count, 4)).astype(np.float32)
+    shares = dict(zip(("own", "merged"), torch.from_numpy(drawn / drawn.sum(-1, keepdims=True)), strict=True))
+    tokens = {
+        "own": torch.tensor([3.0, 4.0]).expand(count, 4, 2),
+        "merged": torch.tensor([3.0, 2.0]).expand(count, 4, 2),
+    }
+    images = SimpleNamespace(rows=np.arange(count) + 40_000, device="cpu", available=9, batches=lambda report: None)
+    monkeypatch.setattr("engine.pipeline.viewing.models.images_of", lambda *_: images)
+    monkeypatch.setattr("engine.pipeline.viewing.models.Models", lambda *_: SimpleNamespace(encoder=str))
+    look = lambda name, *_: SimpleNamespace(rollout=shares[name], tokens=tokens[name])  # noqa: E731
+    monkeypatch.setattr("engine.calibration.rollout.look", look)
+    data = SimpleNamespace(labels=lambda split: np.arange(41_000) // 100)
+    zoo = SimpleNamespace(data={"task": data}, modality=SimpleNamespace(layout_of=lambda config: None, parts=False))
+    params = SimpleNamespace(
+        task="task", expert="own", images=9, architecture={}, probe=SimpleNamespace(split_seed=3),
+        sources=SimpleNamespace(open=lambda: zoo),
+    )  # fmt: skip
+    tools = SimpleNamespace(part=lambda start, end: None)
+    attention.attention.function(None, params, tmp_path, tools)
+    found = json.loads((tmp_path / "attention.json").read_text())
+    table = np.corrcoef(drawn[1] - drawn[1].mean(1, keepdims=True), drawn[0])[:count, count:]  # merged in rows
+    assert found["alike"]["same"] == pytest.approx(table.diagonal().mean(), abs=1e-6)
+    assert found["alike"]["another"] == pytest.approx((table[0, 1] + table[1, 0]) / 2, abs=1e-6)
+    assert (found["images"], found["available"]) == (count, 9)
+    assert read_array(found["index"]).tolist() == images.rows.tolist()
+    assert read_array(found["labels"]).tolist() == [400] * count
+    for name, state in (("expert", "own"), ("merged", "merged")):
+        kept = read_array(found[name]) * found["unit"][name]
+        np.testing.assert_allclose(kept, shares[state].numpy(), atol=found["unit"][name] / 2 + 1e-7)
+    np.testing.assert_allclose(read_array(found["drift"]) * found["unit"]["drift"], 2 / 5, rtol=1e-6)
