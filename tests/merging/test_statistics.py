@@ -1,4 +1,4 @@
-"""What methods measure on images and tokens before they merge, against sums by hand."""
+"""Sums over images and tokens that methods take before they merge, against the same by hand."""
 
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -69,7 +69,7 @@ def fisher(context, examples, **experts):
 
 
 def test_every_image_counts_alike_in_the_information_of_an_expert_also_in_a_smaller_last_batch():
-    """Where both classes are as likely, the squared slope is (scale · number)², whichever label is drawn."""
+    """Both classes are as likely, so that the squared slope is (scale · number)², whichever label is drawn."""
     numbers = {task: 0.5 + np.random.default_rng(place).random(70) for place, task in enumerate("ab")}
     numbers["a"][32:] *= 4
     context = OneNumber(numbers=numbers)
