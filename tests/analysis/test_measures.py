@@ -24,6 +24,8 @@ def test_probabilities_and_entropy():
     scores = np.array([[0.0, 0.0], [1000.0, 0.0]])
     np.testing.assert_allclose(accuracy.probabilities(scores), [[0.5, 0.5], [1.0, 0.0]])
     np.testing.assert_allclose(accuracy.entropy(scores), [np.log(2), 0.0])
+    uneven = np.array([[np.log(3), 0.0], [5.0, 5.0 + np.log(3)]])  # 3/4 and 1/4, wherever they lie
+    np.testing.assert_allclose(accuracy.entropy(uneven), 2 * [2 * np.log(2) - 0.75 * np.log(3)])
 
 
 def test_top1_and_confusion():
@@ -43,6 +45,7 @@ def test_wilson_interval():
     assert (low, high) == (pytest.approx(71.11, abs=0.01), pytest.approx(86.66, abs=0.01))
     assert accuracy.wilson_interval(0.0, 10) == (pytest.approx(0.0, abs=1e-9), pytest.approx(27.75, abs=0.01))
     assert accuracy.wilson_interval(100.0, 10)[1] == pytest.approx(100.0)
+    assert accuracy.wilson_interval(100.0, 1) == (pytest.approx(20.65, abs=0.01), pytest.approx(100.0))
     with pytest.raises(DataError):
         accuracy.wilson_interval(50.0, 0)
 
