@@ -85,16 +85,18 @@ def test_an_image_is_as_far_as_its_nearest_prototype():
             prototypes(given, np.array(classes))
 
 
-def test_statistics_between_networks_are_those_of_means_and_deviations():
+def test_statistics_between_networks_are_those_of_means_and_deviations_unit_by_unit():
     one, two, three = (
-        Statistics(torch.tensor([mean]), torch.tensor([deviation**2]))
-        for mean, deviation in ((0.0, 1.0), (4.0, 3.0), (8.0, 8.0))
+        {"w": Statistics(torch.tensor(means), torch.tensor(deviations).square())}
+        for means, deviations in (([0.0, 2], [2.0, 4]), ([4.0, 6], [3.0, 8]), ([8.0, 1], [7.0, 3]))
     )
-    between = goals({"w": one}, {"w": two}, 0.25)["w"]
-    assert (between.mean.item(), between.variance.item()) == (1.0, pytest.approx(1.5**2))
-    middle = average([{"w": one}, {"w": two}, {"w": three}])["w"]
-    assert (middle.mean.item(), middle.variance.item()) == (4.0, pytest.approx(4.0**2))
-    assert how_far({"w": one}, {"w": two})["w"].item() == pytest.approx(1 / 3, rel=1e-4)
+    between = goals(one, two, 0.25)["w"]
+    assert between.mean.tolist() == [1, 3]
+    assert between.variance.sqrt().tolist() == pytest.approx([2.25, 5])
+    middle = average([one, two, three])["w"]
+    assert middle.mean.tolist() == [4, 3]
+    assert middle.variance.sqrt().tolist() == pytest.approx([4, 5])
+    assert how_far(one, two)["w"].tolist() == pytest.approx([2 / 3, 1 / 2], rel=1e-4)
 
 
 def test_corrected_outputs_and_folded_layers_have_the_wanted_statistics():
