@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from engine.analysis import accuracy, bias, neighbours, outliers, salience, samples, worklists
@@ -23,6 +24,8 @@ def test_probabilities_and_entropy():
     scores = np.array([[0.0, 0.0], [1000.0, 0.0]])
     np.testing.assert_allclose(accuracy.probabilities(scores), [[0.5, 0.5], [1.0, 0.0]])
     np.testing.assert_allclose(accuracy.entropy(scores), [np.log(2), 0.0])
+    uneven = np.array([[np.log(3), 0.0], [5.0, 5.0 + np.log(3)]])  # 3/4 and 1/4, wherever they lie
+    np.testing.assert_allclose(accuracy.entropy(uneven), 2 * [2 * np.log(2) - 0.75 * np.log(3)])
 
 
 def test_top1_and_confusion():
@@ -42,6 +45,7 @@ def test_wilson_interval():
     assert (low, high) == (pytest.approx(71.11, abs=0.01), pytest.approx(86.66, abs=0.01))
     assert accuracy.wilson_interval(0.0, 10) == (pytest.approx(0.0, abs=1e-9), pytest.approx(27.75, abs=0.01))
     assert accuracy.wilson_interval(100.0, 10)[1] == pytest.approx(100.0)
+    assert accuracy.wilson_interval(100.0, 1) == (pytest.approx(20.65, abs=0.01), pytest.approx(100.0))
     with pytest.raises(DataError):
         accuracy.wilson_interval(50.0, 0)
 
@@ -73,6 +77,23 @@ def test_biases_by_hand():
     zeros = np.zeros((2, 2))
     assert bias.cosine(zeros, zeros) == 0.0
     assert bias.cosine(-EXPERT[:1], EXPERT[:1]) == pytest.approx(2.0)
+
+
+def test_biases_of_every_image_by_hand():
+    state, expert = np.array([[3.0, 4.0], [2.0, 0.0], [0.0, 0.5]]), np.array([[7.0, 0.0], [0.0, 0.0], [0.0, 3.0]])
+    assert bias.sample_l1(state, expert).tolist() == [4, 1, 1.25]
+    assert bias.sample_cosine(state, expert) == pytest.approx([1 - 0.6, 1, 0])
+    assert bias.sample_shift(state, expert) == pytest.approx([32**0.5, 2, 2.5])
+    nearly = np.full((1, 3), 0.1)
+    assert 0 <= bias.sample_cosine(nearly, 3 * nearly)[0] < 1e-12, "never below 0"
+
+
+def test_cka_of_features_that_do_not_vary_is_undefined_and_of_turned_ones_1():
+    spread = np.random.default_rng(0).normal(size=(7, 3))
+    turned = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    assert bias.cka(spread, 5 * spread @ turned + 2) == pytest.approx(1, abs=1e-12)
+    assert bias.cka(spread, spread) <= 1
+    assert np.isnan(bias.cka(spread, np.ones((7, 3))))
 
 
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5)])
@@ -135,6 +156,21 @@ def test_sample_table(table):
     assert merged["sigma"].isna().all()
     assert table[table["state"] == "surgery"]["sigma"].tolist() == [0.1, 0.2, 0.3]
     assert set(table["split"]) == {"evaluate"}
+
+
+def test_correctness_is_by_image_and_seed_whatever_the_order_of_rows(table):
+    """Merged is right on images 7 and 8 of 7, 8 and 9; with the second seed on image 9 alone."""
+    second = table.copy()
+    merged = second["state"] == "merged"
+    second.loc[merged, "prediction"] = [1, 0, 2]
+    second = second.iloc[::-1]
+    other = table.assign(task="only here")
+    adapted = table.assign(split="adapt", prediction=5, index=table["index"] + 10)
+    found = samples.correctness([pd.concat([adapted, table, other]), second], "merged")
+    assert list(found) == ["a"]
+    assert found["a"].index.tolist() == [7, 8, 9]
+    assert found["a"].to_numpy().tolist() == [[True, False], [True, False], [False, True]]
+    assert samples.correctness([table], "nobody") == {}
 
 
 def test_margin_is_positive_exactly_where_the_label_wins():
@@ -208,6 +244,16 @@ def test_neighbours():
         neighbours.nearest_neighbours(features, 5, 1)
 
 
+def test_neighbours_of_any_image_are_by_direction_however_short_its_feature():
+    features = np.array([[0.3, 0.4], [0.0, 0.2], [0.6, 0.8], [9.0, 0.0]])
+    np.testing.assert_allclose(neighbours.distances(features[:1], features), [[0.0, 0.2, 0.0, 0.4]], atol=1e-12)
+    rows, away = neighbours.nearest_neighbours(features, 2, 3)
+    assert rows.tolist() == [0, 1, 3]
+    np.testing.assert_allclose(away, [0.0, 0.2, 0.4], atol=1e-12)
+    close = np.array([[1e4, 0.0], [1e4, 1e-7]])
+    assert np.isfinite(neighbours.distances(close, close, "euclidean")).all()
+
+
 def test_silhouette_and_neighbours_of_separated_and_of_mixed_classes():
     rng = np.random.default_rng(0)
     directions = np.repeat(np.eye(3), 20, axis=0)
@@ -239,6 +285,21 @@ def test_a_right_spread_covers_what_it_promises_and_half_of_it_does_not():
     assert len(right["dimensions"]["sigma"]) == 8
     with pytest.raises(UnpairedFeatures):
         spread_of(sigma, residual[1:])
+
+
+def test_coverage_and_groups_of_few_numbers_are_counted():
+    """A normal variable lies within 0.674, 1.282, 1.645, 1.960 and 2.576 deviations in 50, 80, 90, 95 and 99 %."""
+    bounds, sigma = np.array([0.674490, 1.281552, 1.644854, 1.959964, 2.575829]), np.full((10, 1), 3.0)
+    edges = np.concatenate([bounds - 1e-4, bounds + 1e-4])[:, None]
+    covered = {"50": 10.0, "80": 30.0, "90": 50.0, "95": 70.0, "99": 90.0}
+    assert spread_of(sigma, 3 * edges)["coverage"] == covered
+    assert set(spread_of(0 * sigma, 0 * sigma)["coverage"].values()) == {100.0}
+    rising = np.arange(1.0, 21).reshape(2, 10)[:, ::-1]
+    groups = spread_of(rising, -2 * rising)["groups"]
+    pairs = [((low**2 + (low + 1) ** 2) / 2) ** 0.5 for low in range(1, 20, 2)]
+    assert groups["sigma"] == pytest.approx(pairs)
+    assert groups["residual"] == pytest.approx(2 * np.array(pairs))
+    assert len(spread_of(rising[:, :2], rising[:, :2])["groups"]["sigma"]) == 4, "as many as there are numbers"
 
 
 def test_auroc_is_the_chance_that_an_outside_score_is_higher():

@@ -105,6 +105,19 @@ def test_the_interval_of_few_units_of_two_groups_is_welchs():
     assert found.high - found.mean == pytest.approx(stdtrit(6, 0.975) * values.std(ddof=1) / np.sqrt(8))
 
 
+def test_the_interval_of_few_units_and_seeds_adds_both_spreads_with_satterthwaites_degrees():
+    one = np.array([[0.0, 0, 0], [0, 2, 7], [0, 4, 14]])  # seeds average 0, 3, 6; units 0, 2, 7
+    two = np.array([[-1.0, 7], [3, 3], [1, 5]])  # seeds average 3, 3, 3; units 1, 5
+    found = interval_of({"one": one, "two": two})
+    assert (found.mean, found.images, found.seeds) == (3, 5, 3)
+    # Variances of means of 3 and 2 units, with half the weight each, and of 3 seeds, which average 1.5, 3, 4.5.
+    of_one, of_two, of_seeds = 13 / 3 / 4, 8 / 2 / 4, 2.25 / 3
+    whole = of_one + of_two + of_seeds
+    free = whole**2 / (of_one**2 / 2 + of_two**2 / 1 + of_seeds**2 / 2)
+    assert found.high - 3 == pytest.approx(stdtrit(free, 0.975) * whole**0.5)
+    assert 3 - found.low == pytest.approx(found.high - 3)
+
+
 def test_three_seeds_have_the_width_that_so_few_need():
     found = interval_of({"a": np.repeat([[-1.0], [0.0], [1.0]], 40, axis=1)})
     assert found.high == pytest.approx(1.5**0.5 * stdtrit(2, 0.975) / ndtri(0.975)), "all draws of the highest seed"

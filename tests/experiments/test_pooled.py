@@ -97,3 +97,27 @@ def test_one_set_is_its_own_result():
 def test_what_is_no_other_set_is_refused(other, said):
     with pytest.raises(ZooError, match=said):
         pool(SPEC, [result(1, {"left": 0.9, "right": 0.7}), other()])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("form", "0" * 64), ("quick", True), ("protocol", "paper"), ("split_seed", 1), ("images", (400, 399))],
+)
+def test_sets_that_were_measured_in_another_way_are_refused(field, value):
+    one, two = (result(number, {"left": 0.9, "right": 0.7}) for number in (1, 2))
+    assert getattr(two, field) != value
+    with pytest.raises(ZooError, match="measured in the same way"):
+        pool(SPEC, [one, two.model_copy(update={field: value})])
+
+
+def test_seconds_cells_and_the_digest_are_of_all_sets():
+    sets = [result(number, {"left": 0.9, "right": 0.7}) for number in (1, 2, 4)]
+    sets[1] = sets[1].model_copy(update={"seconds": 5.26})
+    pooled = pool(SPEC, sets)
+    barrier = pooled.points[0].cells["barrier"]
+    assert barrier.values == pytest.approx((0.19, 0.20, 0.22))
+    assert barrier.mean == pytest.approx(0.61 / 3)
+    assert barrier.sd == pytest.approx(np.std([0.19, 0.20, 0.22], ddof=1))
+    assert pooled.seconds == 9.3
+    assert pooled.zoo_digest not in {each.zoo_digest for each in sets}
+    assert pooled.zoo_digest != pool(SPEC, sets[:2]).zoo_digest

@@ -99,3 +99,15 @@ def test_rollout_is_the_product_of_what_transformers_says_of_attention(kind):
     assert not any(
         module._forward_hooks for name, module in encoder.named_modules() if name.endswith(("query", "q_lin"))
     )
+
+
+@torch.no_grad()
+def test_a_text_without_words_is_looked_at_nowhere_and_changes_no_other():
+    encoder, _ = made("bert")
+    ids = torch.randint(1, 12, (3, 8), generator=torch.Generator().manual_seed(1))
+    ids[1, 1:] = PAD["bert"]
+    samples = torch.stack([ids, torch.zeros_like(ids)], dim=1)
+    found = look(encoder, [samples], FAMILIES["bert"].layout).rollout
+    assert not found[1].any()
+    alone = look(encoder, [samples[::2]], FAMILIES["bert"].layout).rollout
+    torch.testing.assert_close(found[::2], alone)

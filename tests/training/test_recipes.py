@@ -180,6 +180,23 @@ def test_a_climb_has_the_radius_it_says(length):
     assert sum(float((climb[name] * gradients[name]).sum()) for name in weights) > 0
 
 
+@pytest.mark.parametrize(
+    ("length", "wanted"),
+    [
+        ("plain", [1 / 3, 2 / 3, 2 / 3]),
+        ("code", [9 / 29**0.5, 2 / 29**0.5, 8 / 29**0.5]),
+        ("printed", [9 / 3, 2 / 3, 8 / 3]),
+        ("weights", [16 / 6, 8 / 6, 2 / 6]),
+    ],
+)
+def test_a_climb_by_hand(length, wanted):
+    """Gradients of length 3; times the sizes of weights (3, 2, 4), of length √29; with η = 1 beside them (4, 4, 2)."""
+    weights = {"weight": torch.tensor([3.0, -1.0]), "bias": torch.tensor([2.0])}
+    gradients = {"weight": torch.tensor([1.0, 2.0]), "bias": torch.tensor([2.0])}
+    found = perturbation(weights, gradients, 0.5, length, eta=1.0)
+    assert [*found["weight"].tolist(), *found["bias"].tolist()] == pytest.approx([0.5 * value for value in wanted])
+
+
 def test_batch_statistics_count_a_batch_once():
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 2), torch.nn.BatchNorm2d(4), torch.nn.Flatten())
     plain = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 2), torch.nn.BatchNorm2d(4), torch.nn.Flatten())
