@@ -1,5 +1,6 @@
 """Threads are set, never inherited; a test has a store of its own and asks no other host; tests are sorted by need."""
 
+import atexit
 import gc
 import os
 import re
@@ -77,14 +78,13 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Look for garbage again, but not among what was collected, which stays to the end."""
+    """Look for garbage again, but not among what was collected, which stays to the end of Python.
+
+    There libraries complain of what they still hold.
+    """
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure():
-    """Leave what was collected to the end of Python, where libraries complain of what they still hold."""
-    gc.unfreeze()
+    atexit.register(gc.unfreeze)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from pages.shared.people import desk
 from pages.shared.service import keep_service
 from pages.shared.state import run_title, store
 
-TICK = 0.5  # seconds between two looks at a row at work
+TICK = 1.0  # seconds between two looks at a row at work; each takes browser and server a tenth of a second
 LOG_LINES = 40
 
 

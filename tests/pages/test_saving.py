@@ -18,22 +18,20 @@ def calls(node):
     return {getattr(func, "id", getattr(func, "attr", "")) for func in found}
 
 
-def functions():
+def functions(calling):
+    """Return the functions of pages, and where they stand, that call another one."""
     for path in sorted(PAGES.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.FunctionDef):
+        text = path.read_text("utf-8")
+        for node in ast.walk(ast.parse(text)) if calling in text else ():
+            if isinstance(node, ast.FunctionDef) and calling in calls(node):
                 yield path, node
 
 
-DRAWING = [
-    pytest.param(path, node, id=f"{path.stem}.{node.name}") for path, node in functions() if "plot" in calls(node)
-]
+DRAWING = [pytest.param(path, node, id=f"{path.stem}.{node.name}") for path, node in functions("plot")]
 
 
 def test_charts_are_drawn_in_one_place():
-    others = [
-        f"{path.name}: {node.name}" for path, node in functions() if "plotly_chart" in calls(node) and path != CHROME
-    ]
+    others = [f"{path.name}: {node.name}" for path, node in functions("plotly_chart") if path != CHROME]
     assert not others, "draw it by chrome.figure or chrome.plot, whose camera saves it"
     assert "toImageButtonOptions" in CHROME.read_text("utf-8")
 
