@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from .catalog.datasets import known_dataset, prompts_of, with_set
 from .catalog.prompts import Templates, Words, prompts_in_words
 from .errors import ZooError, nearest
+from .mounts import there
 from .preparation import Preprocess, Tokenisation
 from .recipe import LATER, MAX_RECIPE_BYTES, RESERVED_STATES, Forward, Frozen, Sparse, explain, read_yaml
 from .rounding import spelled
@@ -275,8 +276,7 @@ def manifest_file(place: Path) -> Path:
 
 def cache_folder() -> Path:
     """Return the folder of what was fetched: MERGELENS_CACHE, else the user's cache folder."""
-    given = os.environ.get(ENV_CACHE)
-    if given:
+    if given := os.environ.get(ENV_CACHE):
         return Path(given).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mergelens"
 
@@ -284,7 +284,7 @@ def cache_folder() -> Path:
 def made_folder(place: Path) -> Path:
     """Return the folder of a described zoo once its files have been fetched and converted.
 
-    A description that changes gets another folder.
+    A description that changes gets another folder, and so does one that lies elsewhere, beside other files.
     """
     file = manifest_file(place)
     digest = "none"  # also of what is too large to be a manifest, which reading it will say
@@ -298,8 +298,9 @@ def made_folder(place: Path) -> Path:
 
 @lru_cache(maxsize=1_000)
 def _digest_of(file: Path, size: int, modified: int) -> str:
-    """Return the digest of a description; size and time make a changed file another entry."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:8]
+    """Return the digest of a description in this state, and of its place for the engine unless it came with the app."""
+    place = "" if file.is_relative_to(ASSETS) else str(there(file))
+    return hashlib.sha256(file.read_bytes() + place.encode(errors="surrogateescape")).hexdigest()[:8]
 
 
 def _description(zoo: str) -> Path | None:
@@ -329,8 +330,8 @@ class KnownZoo:
 def known_zoos() -> list[KnownZoo]:
     """List the zoos that come with the app: those with their files first, then descriptions."""
     described = sorted((ASSETS / "zoos").glob("*.yaml"), key=lambda path: path.stem)
-    found = [KnownZoo(name, False, True) for name in bundled_zoos()]
-    return found + [KnownZoo(p.stem, True, (made_folder(p) / "zoo.yaml").is_file()) for p in described]
+    ready = [KnownZoo(name, False, True) for name in bundled_zoos()]
+    return ready + [KnownZoo(p.stem, True, (made_folder(p) / "zoo.yaml").is_file()) for p in described]
 
 
 def bundled_zoos() -> list[str]:
@@ -389,9 +390,8 @@ def resolve_inside(folder: Path, relative: str) -> Path:
 
 def named_files(manifest: Manifest) -> list[str]:
     """Return the paths that a manifest names inside the zoo's folder."""
-    named = [expert.weights for expert in manifest.experts]
+    named = [model.weights for model in (*manifest.experts, *manifest.references)]
     named += [path for expert in manifest.experts for path in (expert.factors, expert.base) if path]
-    named += [reference.weights for reference in manifest.references]
     named += [task.data for task in manifest.tasks if task.data]
     named += [manifest.heads] if manifest.heads else []
     backbone = manifest.backbone

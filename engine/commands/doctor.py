@@ -13,11 +13,11 @@ from typing import Literal
 import typer
 
 from ..errors import EngineError
+from ..mounts import ENV, mounts
 from ..outgoing import terminal
 from ..service.client import service_state
 from ..store import Store
 from ..store.artefacts import SPARE
-from ..store.mounts import ENV, mounts
 from ..store.sqlite import fault_of_pages
 from ..version import code_version
 from ..zoo.importing.roots import configured_roots

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..mounts import here
 from ..recipe import Frozen
-from ..store.mounts import here
 
 if TYPE_CHECKING:
     from ..zoo.folder import Zoo

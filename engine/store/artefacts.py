@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DiskFull, StoreError
+from ..mounts import here, url_here
 from .backups import Backups
 from .database import Database
 from .digests import DigestCache, FileSet
@@ -46,7 +47,6 @@ from .files import (
 )
 from .history import History
 from .leases import Claims, Lease
-from .mounts import here, url_here
 from .owners import is_alive, this_process
 from .runs import RunTable
 from .zoos import KnownZoos

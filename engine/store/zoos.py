@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError
-from .mounts import here, there
+from ..mounts import here, there
 
 FOLDER = "known-zoos"
 MOST = 200

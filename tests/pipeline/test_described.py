@@ -1,6 +1,7 @@
 """Described zoos: listed with sizes, found in folders and caches, downloaded, converted, given heads, and run."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -276,6 +277,22 @@ def test_a_zoo_is_made_again_of_files_that_changed(tmp_path):
     kept = folder.with_name(f"{folder.name}~1")
     assert {place.name for place in folder.parent.iterdir()} == {folder.name, kept.name}
     assert [(place / "build.json").exists() for place in (folder, kept)] == [False, True]
+
+
+def test_descriptions_of_equal_words_in_two_folders_are_two_zoos(tmp_path, monkeypatch):
+    made = {}
+    for name, count in (("mine", 3), ("yours", 6)):
+        path, own = own_zoo(tmp_path / name)
+        np.savez(own / "data.npz", test_x=np.zeros((count, 8, 8, 3), np.uint8), test_y=np.arange(count) % 3)
+        assert holding(str(path), [own]) is not None, "nobody has made it of these files"
+        made[path] = make_zoo(holding(str(path), [own]), silent, download=False)
+    (mine, first), (yours, second) = made.items()
+    assert mine.read_bytes() == yours.read_bytes()
+    assert first != second
+    assert [Zoo.open(str(path)).data["birds"].lengths["test"] for path in (mine, yours)] == [3, 6]
+    shutil.copytree(mine.parent, tmp_path / "theirs")  # as a worker may see the first one's folder
+    monkeypatch.setenv("MERGELENS_MOUNTS", f"{mine.parent}={tmp_path / 'theirs'}")
+    assert made_folder(tmp_path / "theirs" / mine.name) == first
 
 
 @pytest.mark.parametrize("form", ["npz", "zip", "csv", "tsv", "parquet"])

@@ -88,8 +88,8 @@ def test_a_roberta_counts_positions_from_its_padding_and_is_refused(tmp_path):
     base, experts = classifiers("roberta", tmp_path)
     spoil((base, *experts.values()))
     (fault,) = survey(ask(tmp_path, base, experts), silent).faults
-    assert "The config base/config.json gives pad_token_id as 0, and the tokenizer pads with token 3." in fault
-    assert "so both must be the same" in fault
+    assert "The config base/config.json gives pad_token_id as 0, and the tokenizer pads with token 3." in fault.text
+    assert "so both must be the same" in fault.text
     for folder in (base, *experts.values()):
         change(folder, pad_token_id=PAD)
     assert not survey(ask(tmp_path, base, experts), silent).faults

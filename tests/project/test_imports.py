@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = [
-    ("archives", "errors", "layouts", "outgoing", "rounding", "shipped", "types", "version"),
+    ("archives", "errors", "layouts", "mounts", "outgoing", "rounding", "shipped", "types", "version"),
     ("masks",),
     ("recipe",),
     ("preparation", "report"),
@@ -44,6 +44,7 @@ LIGHT = (
     "engine.archives",
     "engine.errors",
     "engine.layouts",
+    "engine.mounts",
     "engine.outgoing",
     "engine.rounding",
     "engine.types",

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from engine.errors import StoreError
+from engine.mounts import ENV, here, there
 from engine.pipeline.sources import Sources
 from engine.store import Store
-from engine.store.mounts import ENV, here, there
 from tests.tiny_zoo import make_zoo
 
 

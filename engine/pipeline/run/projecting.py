@@ -11,9 +11,9 @@ from pydantic import Field
 from safetensors.numpy import load_file
 
 from ...errors import RecipeError
+from ...mounts import here
 from ...recipe import REFERENCE_STATES, Request
 from ...report import read_report
-from ...store.mounts import here
 from ..steps import UNHASHED, A, Inputs, Step, StepParams, apart, step
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from ...manifest import SAFE_NAME
+from ...mounts import there
 from ...recipe import Request
 from ...store import Store
-from ...store.mounts import there
 from ...zoo.folder import Zoo
 from ...zoo.making.copy import check_copy
 from ..graph import Plan

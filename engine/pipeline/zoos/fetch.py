@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from ...mounts import here, there
 from ...recipe import Request
 from ...store import Store
-from ...store.mounts import here, there
 from ..graph import Plan
 from ..steps import NoInputs, StepParams, step
 

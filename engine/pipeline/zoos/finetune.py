@@ -16,8 +16,8 @@ from ...catalog import params_of
 from ...errors import DataError, ZooError, nearest
 from ...features import choose_device
 from ...manifest import Task
+from ...mounts import here
 from ...store.files import alone
-from ...store.mounts import here
 from ...training import Setting, strategy_of
 from ...zoo.encoders.backbone import architecture, outline, preprocessing
 from ...zoo.folder import Zoo

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from ...mounts import there
 from ...recipe import Request
 from ...store import Store
-from ...store.mounts import there
 from ...store.uploads import TRAY, Uploads
 from ..graph import Plan
 from ..steps import NoInputs, StepParams, step

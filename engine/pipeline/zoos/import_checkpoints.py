@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...catalog.prompts import PROMPT_SETS
+from ...mounts import here, there
 from ...store import Store
-from ...store.mounts import here, there
 from ...zoo.importing.request import REMOTE, parse_request
 from ...zoo.importing.roots import inside_roots
 from ..graph import Plan

@@ -17,8 +17,8 @@ from ...catalog import FINE_TUNING
 from ...errors import Cancelled, CheckpointError, EngineError
 from ...features import choose_device, encode, ran_out
 from ...manifest import STANDARD
+from ...mounts import here
 from ...preparation import Preparation
-from ...store.mounts import here
 from ...training import Setting, strategy_of
 from ...training.setting import spread
 from ...weights import Memory, SafetensorsFile, write_weights

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from ..errors import StoreError
+from .errors import StoreError
 
 ENV = "MERGELENS_MOUNTS"
 SQLITE = "sqlite:///"
