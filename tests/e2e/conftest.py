@@ -79,7 +79,9 @@ class Watch:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
-    """Tell what a page looked like when its test failed, also where another try passes."""
+    """Tell what a page looked like when its test failed, and what went wrong in it, also where another try passes."""
+    if call.when == "teardown" and call.excinfo is not None:
+        warnings.warn(f"{item.nodeid} ended with {call.excinfo.value}", stacklevel=1)
     if call.when == "call" and call.excinfo is not None:
         for page in getattr(item, "funcargs", {}).values():
             if type(page).__name__ == "Page":
