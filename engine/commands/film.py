@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..catalog import resolve
+from ..catalog.words import choice_title
 from ..errors import RecipeError
 from ..rounding import rounded
 from ..store.outputs import check_folder
@@ -88,7 +89,7 @@ def printed(document: dict[str, Any], many: str) -> str:
     seeds = "seeds as listed" if document["place"] == SEED else f"seed {document['seed']}"
     lines.append(
         f"in-domain accuracy in percent on {span((min(counts), max(counts)))} evaluation {many} a task, protocol "
-        f"{document['protocol'].replace('_', ' ')}, {seeds}; {drawn} {many} drawn"
+        f"{choice_title(document['protocol'])}, {seeds}; {drawn} {many} drawn"
     )
     return "\n".join([*lines, document["chance"]] if document["chance"] else lines)
 

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ..analysis.bias import MEASURES
+from ..catalog.words import choice_title
 from ..errors import EngineError, StoreError, nearest
 from ..outgoing import csv_cell, latex
 from ..report import Report, read_report
@@ -277,7 +278,7 @@ def _latex(report: Report) -> str:
     many = kind_of_zoo(report.recipe.zoo).many
     caption = (
         f"Accuracy (percent) on {counts[0]}--{counts[-1]} evaluation {many} a task of zoo {report.zoo.name}, "
-        f"protocol {report.protocol.replace('_', ' ')}, split seed {report.split_seed}, "
+        f"protocol {choice_title(report.protocol)}, split seed {report.split_seed}, "
         f"training seeds {', '.join(map(str, report.seeds))}."
     )
     return "\n".join([*lines, r"\hline", r"\end{tabular}", rf"\caption{{{latex(caption)}}}", r"\end{table}", ""])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..catalog.words import choice_title
 from ..errors import EngineError
 from ..outgoing import terminal_lines
 from ..report import Report, schema_json
@@ -104,7 +105,7 @@ def summary(report: Report) -> str:
     many = kind_of_zoo(report.recipe.zoo).many
     lines.append(
         f"accuracy in percent on {span((min(counts, default=0), max(counts, default=0)))} evaluation {many} a task, "
-        f"protocol {report.protocol.replace('_', ' ')}, "
+        f"protocol {choice_title(report.protocol)}, "
         f"seed{'s' if len(report.seeds) > 1 else ''} {', '.join(map(str, report.seeds))}"
     )
     lines += [f"Warning: {warning}" for warning in report.warnings]
