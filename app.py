@@ -17,6 +17,7 @@ import streamlit as st
 from starlette.middleware import Middleware
 from streamlit import config, file_util, runtime
 
+from engine.ending import carry_out
 from engine.errors import EngineError
 from engine.figures.palette import INK
 from engine.manifest import known_zoos, locate_zoo, read_manifest
@@ -117,7 +118,7 @@ def serve() -> None:
     if "--insecure" in sys.argv:
         os.environ[INSECURE] = "1"
     sys.argv = ["streamlit", "run", __file__, *(word for word in sys.argv[1:] if word != "--insecure")]
-    cli.main(prog_name="streamlit")
+    carry_out(partial(cli.main, prog_name="streamlit"))
 
 
 def doors() -> list[Middleware]:

@@ -30,6 +30,7 @@ from .commands import (
     work,
     zoo,
 )
+from .ending import carry_out
 from .errors import EngineError
 from .outgoing import terminal_lines
 
@@ -91,5 +92,10 @@ def main() -> None:
         raise SystemExit(STOPPED) from None
 
 
+def command() -> None:
+    """Run a command as a process of its own."""
+    carry_out(main)
+
+
 if __name__ == "__main__":
-    main()
+    command()

@@ -1,6 +1,5 @@
 """Threads are set, never inherited; a test has a store of its own and asks no other host; tests are sorted by need."""
 
-import atexit
 import gc
 import os
 import re
@@ -16,6 +15,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 import pytest
 
+from engine.ending import end_early
 from tests import database_server
 from tests.off_host import sitecustomize
 
@@ -78,13 +78,15 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Look for garbage again, but not among what was collected, which stays to the end of Python.
-
-    There libraries complain of what they still hold.
-    """
+    """Look for garbage again, but not among what was collected, which stays to the end."""
     gc.freeze()
     gc.enable()
-    atexit.register(gc.unfreeze)
+
+
+def pytest_configure(config):
+    """Have the workers that tests are spread over end without taking apart what they have imported."""
+    if hasattr(config, "workerinput"):
+        end_early()
 
 
 @pytest.fixture(autouse=True)

@@ -4,13 +4,13 @@ No thread is started and no GPU is touched by it: neither would survive a fork. 
 imported: of that there is none, and each look would take a worker a quarter of a second.
 """
 
-import atexit
 import gc
 
+from ..ending import end_early
 from .worker import preload
 
 gc.disable()
+end_early()
 preload()
 gc.freeze()
 gc.enable()
-atexit.register(gc.unfreeze)  # libraries complain of what they still hold at the end

@@ -195,7 +195,7 @@ def test_the_wheel_brings_its_files_types_and_entry_points(wheel, installed):
     for place in ("experiments", "lessons"):
         ours = {path.name for path in (ROOT / "assets" / place).iterdir()}
         assert {path.name for path in (package / "assets" / place).iterdir()} == ours
-    assert "mergelens = mergelens.__main__:main" in next(installed.glob("*.dist-info/entry_points.txt")).read_text()
+    assert "mergelens = mergelens.__main__:command" in next(installed.glob("*.dist-info/entry_points.txt")).read_text()
 
 
 def test_the_console_script_works_in_an_environment_of_its_own(wheel, tmp_path):

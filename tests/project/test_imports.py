@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = [
-    ("archives", "errors", "layouts", "mounts", "outgoing", "rounding", "shipped", "types", "version"),
+    ("archives", "ending", "errors", "layouts", "mounts", "outgoing", "rounding", "shipped", "types", "version"),
     ("masks",),
     ("recipe",),
     ("preparation", "report"),
@@ -42,6 +42,7 @@ LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 HEAVY = ("torch", "open_clip", "transformers", "umap", "dask", "distributed", "sklearn")
 LIGHT = (
     "engine.archives",
+    "engine.ending",
     "engine.errors",
     "engine.layouts",
     "engine.mounts",
