@@ -1,10 +1,12 @@
 """Threads are set, never inherited; a test has a store of its own and asks no other host; tests are sorted by need."""
 
+import atexit
 import gc
 import os
 import re
 import tempfile
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -30,6 +32,7 @@ gc.disable()  # until all is collected: hardly anything of that is garbage, and 
 
 PROCESSES = ("service", "e2e")  # rooms whose tests wait for servers, workers and browsers
 SHARED = re.compile(r"^def .*\b(app_address|app_page|service)[,)]", re.MULTILINE)  # what is served once for a room
+NUMBERS = count()
 WHOLE = ("pages", "pipeline", "fuzz")  # rooms whose tests go the whole way through the engine or the app
 
 
@@ -78,9 +81,13 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Look for garbage again, but not among what was collected, which stays to the end."""
+    """Look for garbage again, but not among what was collected, which stays to the end of Python.
+
+    There libraries complain of what they still hold.
+    """
     gc.freeze()
     gc.enable()
+    atexit.register(gc.unfreeze)
 
 
 def pytest_configure(config):
@@ -99,8 +106,12 @@ def _nothing_leaves_the_host():
 
 
 @pytest.fixture(autouse=True)
-def _store_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setenv("MERGELENS_STORE", str(tmp_path / "store"))
+def _store_of_its_own(request, tmp_path_factory, monkeypatch):
+    if "tmp_path" in request.fixturenames:
+        folder = request.getfixturevalue("tmp_path")
+    else:  # nobody asks for a folder, which would be made for nothing
+        folder = tmp_path_factory.getbasetemp() / f"of-{next(NUMBERS)}"
+    monkeypatch.setenv("MERGELENS_STORE", str(folder / "store"))
     monkeypatch.delenv("MERGELENS_DATABASE_URL", raising=False)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import pytest
 import torch
@@ -142,13 +143,20 @@ def test_requests_are_validated(tmp_path, change, word):
         parse_request(document)
 
 
-def test_what_no_file_says_is_refused_and_can_be_given(tmp_path):
-    """The sizes of a known architecture say its heads; the activation of weights says nothing."""
+@pytest.fixture(scope="module")
+def true_size(tmp_path_factory):
+    """A base and an expert whose shapes are a known architecture's; nothing beside them says more."""
+    place = tmp_path_factory.mktemp("true-size")
     model = clip(config={"embed_dim": 512, **KNOWN, "text_cfg": CONFIG["text_cfg"]})
     tensors = {name: tensor.half() for name, tensor in visual_of(model).items()}
-    save_file(tensors, tmp_path / "base.safetensors")
-    save_file(moved(tensors, 1), tmp_path / "dtd.safetensors")
-    request = ask(tmp_path, tmp_path / "base.safetensors", tmp_path / "dtd.safetensors", architecture="")
+    save_file(tensors, place / "base.safetensors")
+    save_file(moved(tensors, 1), place / "dtd.safetensors")
+    return place
+
+
+def test_what_no_file_says_is_refused_and_can_be_given(tmp_path, true_size):
+    """The sizes of a known architecture say its heads; the activation of weights says nothing."""
+    request = ask(tmp_path, true_size / "base.safetensors", true_size / "dtd.safetensors", architecture="")
     found = survey(request, silent)
     assert found.architecture.config["quick_gelu"] is None
     assert [fault for fault in found.faults if "--quick-gelu" in fault.text]
@@ -168,15 +176,12 @@ def test_what_no_file_says_is_refused_and_can_be_given(tmp_path):
     ],
 )
 @pytest.mark.parametrize("file", ["zeroshot.safetensors", "model.safetensors"])
-def test_a_record_of_a_training_beside_weights_is_no_config(tmp_path, record, file):
+def test_a_record_of_a_training_beside_weights_is_no_config(tmp_path, true_size, record, file):
     """It says nothing of the activation, which is asked for as without it."""
-    model = clip(config={"embed_dim": 512, **KNOWN, "text_cfg": CONFIG["text_cfg"]})
-    tensors = {name: tensor.half() for name, tensor in visual_of(model).items()}
     (tmp_path / "run").mkdir()
-    save_file(tensors, tmp_path / "run" / file)
+    os.link(true_size / "base.safetensors", tmp_path / "run" / file)
     (tmp_path / "run" / "config.json").write_text(json.dumps(record))
-    save_file(moved(tensors, 1), tmp_path / "dtd.safetensors")
-    request = ask(tmp_path, tmp_path / "run" / file, tmp_path / "dtd.safetensors", architecture="")
+    request = ask(tmp_path, tmp_path / "run" / file, true_size / "dtd.safetensors", architecture="")
     found = survey(request, silent)
     assert found.architecture.config["quick_gelu"] is None
     assert [fault for fault in found.faults if "--quick-gelu" in fault.text]
