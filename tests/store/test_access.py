@@ -112,7 +112,7 @@ def test_state_is_private(store):
 
 
 def test_a_store_in_a_folder_that_all_may_enter_is_private(store):
-    store.root.mkdir(mode=0o755)
+    store.root.mkdir(mode=0o755, parents=True)
     store.root.chmod(0o755)
     made_artefact(store, "a")
     store.runs.submit("run", {})
@@ -121,7 +121,7 @@ def test_a_store_in_a_folder_that_all_may_enter_is_private(store):
 
 
 def test_a_store_shared_with_a_group_stays_so(store):
-    store.root.mkdir()
+    store.root.mkdir(parents=True)
     store.root.chmod(0o2770)
     before = os.umask(0o007)
     try:
