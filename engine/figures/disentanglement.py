@@ -62,6 +62,7 @@ def disentanglement_figure(
                 "y": 1.0,
                 "xref": "paper",
                 "yref": "paper",
+                "xanchor": "center",
                 "yanchor": "bottom",
                 "showarrow": False,
                 "font": {"color": INK[theme], "size": 13},

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from ..analysis.accuracy import mean
 from ..report import Report
 from .block_bias import SYMBOLS
-from .drawing import Drawing, compose, listed, plain
+from .drawing import Drawing, compose, listed, plain, wrapped
 from .palette import GRID, Theme, state_colour, state_title
 
 QUANTITIES = {"accuracy": "Accuracy (%)", "l1": "L1 to the expert on the same images (feature units)"}
@@ -19,6 +19,7 @@ KINDS = {"none": "As they are", "noise": "Noise", "blur": "Blur", "contrast": "L
 KINDS |= {"motion_blur": "Motion blur", "impulse_noise": "Impulse noise", "gaussian_noise": "Gaussian noise"}
 KINDS |= {"pixelate": "Pixelate", "spatter": "Spatter", "low_contrast": "Very low contrast", "jpeg": "JPEG"}
 KINDS |= {"typos": "Misspelt words", "dropped": "Missing words", "swapped": "Swapped words"}
+LETTERS = 30  # of an axis title in a line on a phone
 ROW = 46  # px of a kind
 
 
@@ -76,7 +77,7 @@ def shift_kinds_figure(
         height=110 + ROW * len(titles),
         legend=True,
         hovermode="y unified",
-        xaxis={"title": QUANTITIES[quantity]},
+        xaxis={"title": wrapped(QUANTITIES[quantity], LETTERS)},
         yaxis={"autorange": "reversed", "gridcolor": GRID[theme]},
     )
     moved = shown[shown["kind"] != "none"].groupby("state", sort=False)[quantity].mean()

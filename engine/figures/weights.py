@@ -196,7 +196,7 @@ def fate_bars(arrays: Arrays, titles: Sequence[str], theme: Theme) -> Drawing:
         legend_traceorder="normal",
         barmode="stack",
         bargap=0.3,
-        xaxis={"title": "Percent of the entries that the expert moved", "range": [0, 100]},
+        xaxis={"title": "Percent of entries that the expert moved", "range": [0, 100]},
         yaxis={"autorange": "reversed", "type": "category", "showgrid": False},
     )
     alt = "Entries with the expert's sign in the merged model: " + listed(

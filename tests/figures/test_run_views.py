@@ -152,6 +152,8 @@ def test_shifts_are_means_over_the_tasks_that_have_them():
     assert table.loc[("signs", "merged"), ["accuracy", "tasks"]].tolist() == [10, 1]
     drawing = shift_kinds_figure(made, made_report(), "l1", ["digits", "signs"], "light")
     assert [trace.name for trace in drawing.figure.data] == ["Merged"]  # the expert is at zero
+    lines = drawing.figure.layout.xaxis.title.text.split("<br>")
+    assert max(map(len, lines)) <= 30, "an axis title is read whole on a phone"
     assert list(drawing.figure.data[0].y)[::2] == ["As they are", "Noise"]
 
 

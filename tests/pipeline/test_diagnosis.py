@@ -309,6 +309,11 @@ def test_each_picture_says_what_is_measured_in_it(recipe, store, bundle):
         "Points of accuracy against the merge of all 3",
         "Points of accuracy against the merge of the task's own expert alone",
     ]
+    assert {drawing.figure.layout.xaxis.title.text for drawing in answer.drawings} == {"Change (points)"}, "too wide"
+    where = attention_answer(
+        made("attention", recipe, store, task=TASK, images=8), Scope.of(report, TASK), "light", None, None
+    )
+    assert [caption.count for _, caption in where.captioned] == ["8 of 24", "1 of 24"]
     page = diagnosis_document(report, "a run", scope, {theme: [answer] for theme in ("light", "dark")})
     assert page.count("expert alone; lines are 95 % intervals, paired by image; n = 8 of 8") == 1
 

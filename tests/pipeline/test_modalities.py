@@ -216,6 +216,7 @@ def test_attention_to_words_is_that_of_the_rollout(text_zoo, store):
     assert answer.question == "Where in the text?"
     assert "another text of the task" in answer.sentence
     single, frequent = answer.drawings
+    assert [caption.images for _, caption in answer.captioned] == [1, len(part["texts"])]
     assert len(single.table) == len(part["texts"][0]["words"])
     drawn = [word for line in single.figure.data[0].customdata for word in line if word]
     assert drawn == part["texts"][0]["words"]

@@ -179,6 +179,8 @@ def test_disentanglement_is_that_of_models_put_together(view, zoo):
     assert linear[2][2] == pytest.approx(linear[0][0], rel=1e-4), "linear features are odd around the base"
     drawing = disentanglement_figure(document, ["Alpha", "Beta"], "features", "dark")
     assert len(drawing.table) == 2 * 9
+    heads = drawing.figure.layout.annotations
+    assert {note.xanchor for note in heads} == {"center"}, "left to itself one stands right of its middle, one left"
     assert inside(document, "features")["standard"] == pytest.approx(
         np.array(document["standard"]["features"])[1:, 1:].mean()
     )

@@ -14,7 +14,7 @@ from ...errors import DataError
 from ...rounding import rounded
 from ..drawing import Drawing, compose, number, wrapped
 from ..palette import CIVIDIS, INK, Theme
-from .answer import Answer, Scope
+from .answer import Answer, Caption, Scope
 
 MAPS = {"expert": "Expert looks", "merged": "Merged looks", "drift": "Drift of patches"}
 HEIGHT, GAP, OPACITY = 170, 0.02, 0.62
@@ -66,21 +66,23 @@ def attention_answer(
         f"{_place(int(hot.argmin()), side)}."
     )
     shown = None if pictures is None else dict(zip(shown_images(document, scope, one), pictures, strict=True))
-    drawings = []
+    unit = "Attention rollout of the class token, and ‖merged − expert‖ / ‖expert‖ of tokens that enter the last block"
+    available = len(scope.images) or (int(part["available"]) if scope.label is None else len(rows))
+    drawings, captions = [], []
     if len(rows) > 1:
         mean = None if shown is None else np.mean([shown[int(row)] for row in _averaged(index[rows])], 0)
         title = f"Mean of {len(rows)} images"
         drawings.append(_figure(means, mean, title, f"diagnosis-where-mean-{scope.task}", theme))
+        captions.append(Caption(unit, len(rows), available))
     single = {name: values[chosen] for name, values in maps.items()}
     picture = None if shown is None else shown.get(int(index[chosen]))
     title = f"Image {int(index[chosen])}" + (f", {truth}" if truth and index[chosen] == one else "")
     drawings.append(_figure(single, picture, title, f"diagnosis-where-image-{scope.task}", theme))
+    captions.append(Caption(unit, 1, available))
     control = (
         "The control of looking is another image of the same task: r above it is more than the task's usual place."
     )
-    unit = "Attention rollout of the class token, and ‖merged − expert‖ / ‖expert‖ of tokens that enter the last block"
-    available = len(scope.images) or (int(part["available"]) if scope.label is None else len(rows))
-    return Answer(6, sentence, tuple(drawings), unit, len(rows), available, control)
+    return Answer(6, sentence, tuple(drawings), unit, len(rows), available, control, captions=tuple(captions))
 
 
 def shown_images(document: Mapping[str, Any], scope: Scope, one: int | None) -> list[int]:

@@ -154,7 +154,7 @@ def _figure(table: pd.DataFrame, pair: tuple[str, str], scope: Scope, theme: The
         theme,
         height=100 + 28 * len(own),
         legend=True,
-        xaxis={"title": f"{WHAT[pair[0]]}: change (points)", "zeroline": True},
+        xaxis={"title": "Change (points)", "zeroline": True},
         yaxis={"type": "category", "showgrid": False, "dtick": 1},
         bargap=0.4,
     )

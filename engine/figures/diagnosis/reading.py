@@ -14,7 +14,7 @@ from ...errors import DataError
 from ...rounding import rounded
 from ..drawing import Drawing, compose, number, plain
 from ..palette import INK, SURFACE, Theme, state_colour
-from .answer import Answer, Scope
+from .answer import Answer, Caption, Scope
 
 MAPS = {"expert": "Expert looks", "merged": "Merged looks", "drift": "Drift of words"}
 LOOKS = ("expert", "merged")
@@ -66,19 +66,26 @@ def reading_answer(document: Mapping[str, Any], scope: Scope, theme: Theme, one:
         )
     single = next((text for text in chosen if text["index"] == one), chosen[0])
     title = f"Text {single['index']}" + (f", {truth}" if truth and single["index"] == one else "")
-    drawings = [text_figure(single, title, f"diagnosis-where-text-{scope.task}", theme)]
-    if len(chosen) > 1 and len(table):
-        drawings.append(frequent_figure(table, f"diagnosis-where-words-{scope.task}", theme))
     unit = (
         "Attention rollout of the class token, shared out among words, and ‖merged − expert‖ / ‖expert‖ of tokens that "
         "enter the last block"
     )
     available = len(scope.images) or (int(part["available"]) if scope.label is None else len(chosen))
+    drawings = [text_figure(single, title, f"diagnosis-where-text-{scope.task}", theme)]
+    captions = [Caption(unit, 1, available)]
+    if len(chosen) > 1 and len(table):
+        drawings.append(frequent_figure(table, f"diagnosis-where-words-{scope.task}", theme))
+        captions.append(Caption(unit, len(chosen), available))
     control = (
         "The control of looking is another text of the same task, word by word in its order: r above it is more than "
         "the usual places."
     )
-    return Answer(6, f"{sentence}.", tuple(drawings), unit, len(chosen), available, control, asked="Where in the text?")
+    counts = len(chosen), available
+    return Answer(
+        *(6, f"{sentence}.", tuple(drawings), unit, *counts, control),
+        asked="Where in the text?",
+        captions=tuple(captions),
+    )
 
 
 def _said(value: float | None) -> str:

@@ -107,7 +107,7 @@ def remedies_answer(
     if part["refused"]:
         words += f" {len(part['refused'])} could not be tried: {part['refused'][0]['reason']}"
     counts = sorted({count for _, count in part["others"]["merged"].values()})
-    unit = "Points of accuracy against the merged model; lines are 95 % intervals, paired by image"
+    unit = "Points of accuracy against the merged model; bars: this task; lines are 95 % intervals, paired by image"
     if counts:
         each = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
         unit += f"; other tasks: mean over {len(part['others']['merged'])}, {each} images each"
@@ -185,7 +185,7 @@ def _figure(found: list[Effect], scope: Scope, theme: Theme) -> Drawing:
         theme,
         height=100 + 26 * len(shown),
         legend=True,
-        xaxis={"title": "Change (points); bars: this task", "zeroline": True},
+        xaxis={"title": "Change (points)", "zeroline": True},
         yaxis={"type": "category", "showgrid": False, "dtick": 1, "categoryorder": "array", "categoryarray": names},
         barmode="overlay",
         bargap=0.35,
