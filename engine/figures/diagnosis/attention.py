@@ -19,6 +19,7 @@ from .answer import Answer, Caption, Scope
 MAPS = {"expert": "Expert looks", "merged": "Merged looks", "drift": "Drift of patches"}
 HEIGHT, GAP, OPACITY = 170, 0.02, 0.62
 LETTERS, LINE = 11, 17  # of a title in a line over a picture on a phone; px of its height
+AVERAGED = 100  # pictures behind the maps of a mean, at most
 SIDE = 64  # pixels that pictures are brought to, so that they can be averaged
 
 
@@ -70,10 +71,12 @@ def attention_answer(
     available = len(scope.images) or (int(part["available"]) if scope.label is None else len(rows))
     drawings, captions = [], []
     if len(rows) > 1:
-        mean = None if shown is None else np.mean([shown[int(row)] for row in _averaged(index[rows])], 0)
+        some = _averaged(index[rows])
+        mean = None if shown is None else np.mean([shown[int(row)] for row in some], 0)
         title = f"Mean of {len(rows)} images"
         drawings.append(_figure(means, mean, title, f"diagnosis-where-mean-{scope.task}", theme))
-        captions.append(Caption(unit, len(rows), available))
+        behind = f"; behind the maps the mean of {len(some)} of these images" if len(some) < len(rows) and shown else ""
+        captions.append(Caption(unit + behind, len(rows), available))
     single = {name: values[chosen] for name, values in maps.items()}
     picture = None if shown is None else shown.get(int(index[chosen]))
     title = f"Image {int(index[chosen])}" + (f", {truth}" if truth and index[chosen] == one else "")
@@ -92,9 +95,9 @@ def shown_images(document: Mapping[str, Any], scope: Scope, one: int | None) -> 
     return list(dict.fromkeys([*map(int, _averaged(index[rows])), first]))
 
 
-def _averaged(index: np.ndarray, most: int = 100) -> np.ndarray:
-    """Return at most so many of some rows, spread over them."""
-    return index[np.unique(np.linspace(0, len(index) - 1, min(most, len(index))).astype(int))]
+def _averaged(index: np.ndarray) -> np.ndarray:
+    """Return the rows whose pictures are averaged: at most so many, spread over all."""
+    return index[np.unique(np.linspace(0, len(index) - 1, min(AVERAGED, len(index))).astype(int))]
 
 
 def _rows(part: Mapping[str, Any], scope: Scope) -> tuple[np.ndarray, np.ndarray]:
