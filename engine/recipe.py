@@ -39,6 +39,7 @@ WORDS = {  # for people, of kinds of pydantic's findings that speak of Python
     "tuple_type": "expected a list",
     "too_short": "expected at least {min_length} entries",
     "too_long": "expected at most {max_length} entries",
+    "model_type": "expected a mapping of the keys {fields}",
 }
 
 Protocol = Literal["held_out", "paper"]
@@ -57,6 +58,17 @@ class _Loader(yaml.composer.Composer, _Quick):
     def __init__(self, text: str) -> None:
         _Quick.__init__(self, text)
         yaml.composer.Composer.__init__(self)
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """Compose a mapping; of a key that stands twice PyYAML would silently drop the first value."""
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        for key in keys:
+            if (key.tag, key.value) in seen:
+                raise yaml.composer.ComposerError(None, None, f"the key '{key.value}' stands twice", key.start_mark)
+            seen.add((key.tag, key.value))
+        return node
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -259,8 +271,14 @@ def read_yaml(path: Path, error_type: type[Exception], what: str, *, several: bo
         return found
     except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
         # PyYAML lets the errors of its own conversions through, such as `!!timestamp x` or `!!bool x`.
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise error_type(f"The {what} {path.name} is not valid YAML: {reason:.300}.") from error
+        raise error_type(f"The {what} {path.name} is not valid YAML: {yaml_fault(error):.300}.") from error
+
+
+def yaml_fault(error: Exception) -> str:
+    """Return what is wrong with a text that is no YAML in one line, and in which line of the text."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _expanded(value: Any, known: dict[int, int]) -> int:
@@ -290,7 +308,8 @@ def explain_item(item: Mapping[str, Any], model: type[BaseModel]) -> str:
     if item["type"] == "missing":
         return f"'{place}' is missing."
     words = WORDS.get(item["type"])
-    said = words.format(**item.get("ctx", {})) if words else item["msg"].removeprefix("Value error, ")
+    fields = ", ".join(_fields_at(model, item["loc"]))
+    said = words.format(**item.get("ctx", {}), fields=fields) if words else item["msg"].removeprefix("Value error, ")
     message = _shortened(said)
     found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r:.80})"
     end = "" if not found and message.endswith((".", "?")) else "."

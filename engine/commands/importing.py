@@ -74,7 +74,7 @@ def import_zoo(
     document |= {"name": name or safe_name(out.resolve().name), "dtype": dtype, "architecture": architecture}
     document |= {"quick_gelu": quick_gelu, "head_width": head_width, "preprocess": preprocess}
     document |= {"templates": templates, "length": length}
-    request = parse_request({**document, "logit_scale": logit_scale, "data": dict(_pair(text) for text in data or [])})
+    request = parse_request({**document, "logit_scale": logit_scale, "data": _pairs(data or [])})
     if check:
         looked = survey(request, _quiet)
         say(summary_text(looked.to_json()))
@@ -138,11 +138,17 @@ def _item(text: str) -> dict[str, str]:
     return {"path": text}
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, path = text.partition("=")
-    if not separator:
-        raise RecipeError(f"The data '{text}' have no task; write them as TASK=PATH.")
-    return name, path
+def _pairs(texts: list[str]) -> dict[str, str]:
+    """Return the data of each task; of a task named twice one of the two would be lost."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, separator, path = text.partition("=")
+        if not separator:
+            raise RecipeError(f"The data '{text}' have no task; write them as TASK=PATH.")
+        if name in found:
+            raise RecipeError(f"The task '{name}' has two data, {found[name]} and {path}; give --data once a task.")
+        found[name] = path
+    return found
 
 
 def _quiet(fraction: float, message: str = "") -> None:

@@ -9,7 +9,7 @@ import typer
 import yaml
 
 from ..errors import RecipeError
-from ..recipe import MethodCall
+from ..recipe import MethodCall, yaml_fault
 from ..store.outputs import check_file
 from .printing import say
 from .work import Force
@@ -57,14 +57,19 @@ def params_from(items: list[str]) -> dict[str, object]:
     """Read parameters written as name=value.
 
     Raises:
-        RecipeError: one has no value.
+        RecipeError: one has no value or one that is no YAML, or two have the same name.
     """
     found = {}
     for item in items:
         name, separator, value = item.partition("=")
         if not separator:
             raise RecipeError(f"The parameter '{item}' has no value; write it as name=value.")
-        found[name.strip()] = yaml.safe_load(value)
+        if name.strip() in found:
+            raise RecipeError(f"The parameter '{name.strip()}' is given twice; give it once.")
+        try:
+            found[name.strip()] = yaml.safe_load(value)
+        except (yaml.YAMLError, ValueError) as error:
+            raise RecipeError(f"The value of '{item:.200}' cannot be read ({yaml_fault(error):.200}).") from error
     return found
 
 

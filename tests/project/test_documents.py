@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from engine.commands.importing import _pairs
+from engine.commands.merge import params_from
 from engine.errors import RecipeError
 from engine.recipe import MAX_RECIPE_BYTES, _Loader, read_recipe, read_yaml
 from engine.shipped import ASSETS
@@ -74,3 +76,37 @@ def test_deep_nesting_is_refused_and_ends_nothing(tmp_path, text):
     (tmp_path / "recipe.yaml").write_text(text * (MAX_RECIPE_BYTES // 4))
     with pytest.raises(RecipeError, match="not valid YAML"):
         read_recipe(tmp_path / "recipe.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    {
+        "zoo: mini8\nmerge: {method: ties}\nmerge: {method: slerp}\n": "line 3: the key 'merge' stands twice",
+        "merge: {method: ties, params: {scaling: 1, scaling: 2}}\n": "line 1: the key 'scaling' stands twice",
+        "zoo: mini8\n\tseeds: [0]\n": "line 2: found",
+        "merge: ties\n": "'merge': expected a mapping of the keys method, params .found 'ties'.",
+        "calibrators: [surgery]\n": "'calibrators.0': expected a mapping of the keys method, params, name, on",
+    }.items(),
+)
+def test_a_fault_of_a_recipe_is_said_with_its_place(tmp_path, text, said):
+    (tmp_path / "recipe.yaml").write_text(text)
+    with pytest.raises(RecipeError, match=said):
+        read_recipe(tmp_path / "recipe.yaml")
+
+
+def test_a_merged_in_key_may_be_written_over(tmp_path):
+    (tmp_path / "file.yaml").write_text("a: &a {x: 1}\nb: {<<: *a, x: 2}\n")
+    assert read_yaml(tmp_path / "file.yaml", RecipeError, "file")["b"] == {"x": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [(["scaling=[0.3"], "cannot be read"), (["scaling=1", "scaling=2"], "'scaling' is given twice")]
+)
+def test_a_parameter_that_cannot_be_read_or_stands_twice_is_refused(given, said):
+    with pytest.raises(RecipeError, match=said):
+        params_from(given)
+
+
+def test_two_data_of_one_task_are_refused():
+    with pytest.raises(RecipeError, match="'birds' has two data"):
+        _pairs(["birds=a.npz", "birds=b.npz"])
