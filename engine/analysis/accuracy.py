@@ -106,6 +106,27 @@ def wilson_interval(percent: float, n: int, confidence: float = 0.95) -> tuple[f
     return 100 * max(0.0, float(centre - half)), 100 * min(1.0, float(centre + half))
 
 
+def mean_interval(parts: Iterable[tuple[float, int]], confidence: float = 0.95) -> tuple[float, float]:
+    """Return the interval of a mean of accuracies over tasks, in percent; of one task alone Wilson's.
+
+    Args:
+        parts: by task the accuracy in percent and the number of images that it was measured on.
+        confidence: between 0 and 1.
+
+    Raises:
+        DataError: no tasks, or one without images.
+
+    Source: Zou, Huang and Zhang, Computational Statistics & Data Analysis 53 (2009), pp. 1080–1085: squared distances
+        of the accuracies to the ends of their Wilson intervals add up.
+    """
+    ends = np.array([(percent, *wilson_interval(percent, n, confidence)) for percent, n in parts])
+    if not len(ends):
+        raise DataError("A mean over no tasks has no interval.")
+    centre = float(ends[:, 0].mean())
+    down, up = (float(np.linalg.norm(ends[:, 0] - ends[:, end])) / len(ends) for end in (1, 2))
+    return max(0.0, centre - down), min(100.0, centre + up)
+
+
 def deltas(accuracy: Mapping[str, float | None], reference: Mapping[str, float | None]) -> dict[str, float | None]:
     """Return task → accuracy minus that of a reference state, in percentage points; None where either is missing."""
     pairs = {task: (value, reference.get(task)) for task, value in accuracy.items()}

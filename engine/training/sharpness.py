@@ -97,13 +97,16 @@ def _still_statistics(model: nn.Module) -> Iterator[None]:
     """Batch normalisation counts a batch once, however often it is passed through."""
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     momenta = [module.momentum for module in norms]
+    counts = [None if module.num_batches_tracked is None else module.num_batches_tracked.clone() for module in norms]
     for module in norms:
         module.momentum = 0.0
     try:
         yield
     finally:
-        for module, momentum in zip(norms, momenta, strict=True):
+        for module, momentum, count in zip(norms, momenta, counts, strict=True):
             module.momentum = momentum
+            if count is not None:
+                module.num_batches_tracked.copy_(count)
 
 
 def sam(encoder: nn.Module, params: SamParams, setting: Setting) -> Strategy:

@@ -63,6 +63,30 @@ def test_one_image_alone_has_no_control():
     assert not np.isnan(directions(*made(count=2)[:3], weight, 10.0).chance).any()
 
 
+def test_every_number_of_an_image_by_hand():
+    """Two classes on axes of their own, a third between them; no dimension but the first two is seen by the head."""
+    weight = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.6, 0.8, 0.0]])
+    expert = np.array([[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    state = np.array([[-3.0, 0.0, -4.0], [0.0, -0.6, 0.8]])  # of unit length (−0.6, 0, −0.8) and (0, −0.6, 0.8)
+    found = directions(state, expert, np.array([0, 2]), weight, 5.0)
+    assert found.rank == 2
+    assert found.rival.tolist() == [1, 0]  # scores 5 · (−0.6, 0, −0.36) and 5 · (0, −0.6, −0.48)
+    np.testing.assert_allclose(found.length, [np.sqrt(1.6**2 + 0.8**2), 1.0])
+    np.testing.assert_allclose(found.push, 5 * np.array([1.6, 0.48]))
+    np.testing.assert_allclose(found.chance, 5 * np.array([-0.6, -0.64]))  # of the other's shift
+    np.testing.assert_allclose(found.inside, [1.6**2 / 3.2, 0.36])
+    np.testing.assert_allclose(found.along, [1.6**2 / 2 / 3.2, 0.48**2 / (0.4**2 + 0.8**2)])
+    np.testing.assert_allclose(found.margin, [-3.0, -2.4])
+    np.testing.assert_allclose(found.expert_margin, [5.0, 0.0])
+
+
+def test_the_rival_is_a_wrong_class_even_where_every_logit_is_negative():
+    weight = np.array([[0.6, 0.8], [0.8, 0.6], [0.0, 1.0]])
+    found = directions(np.array([[-1.0, -1.0]]), np.array([[1.0, 1.0]]), np.array([2]), weight, 1.0)
+    assert found.rival.tolist() == [0]
+    assert found.margin[0] == pytest.approx(0.4 / np.sqrt(2))
+
+
 def test_images_in_other_numbers_are_refused():
     state, expert, labels, weight = made()
     with pytest.raises(UnpairedFeatures):

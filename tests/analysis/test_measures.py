@@ -50,17 +50,35 @@ def test_wilson_interval():
         accuracy.wilson_interval(50.0, 0)
 
 
+def test_the_interval_of_a_mean_over_tasks_is_wilsons_of_one_and_covers_of_several():
+    for right, n in ((16, 16), (19, 20), (0, 30), (200, 300)):
+        assert accuracy.mean_interval([(100 * right / n, n)]) == pytest.approx(
+            accuracy.wilson_interval(100 * right / n, n)
+        )
+    low, high = accuracy.mean_interval([(100.0, 16), (95.0, 20)])
+    assert (low, high) == pytest.approx((97.5 - np.hypot(100 - 80.639, 95 - 76.387) / 2, 97.5 + 4.1118 / 2), abs=1e-2)
+    random, truth, sizes = np.random.default_rng(0), np.array([0.97, 0.9, 0.6]), np.array([20, 40, 16])
+    drawn = [100 * random.binomial(sizes, truth) / sizes for _ in range(500)]
+    found = [accuracy.mean_interval(zip(percents, sizes, strict=True)) for percents in drawn]
+    assert 0.92 < np.mean([low <= 100 * truth.mean() <= high for low, high in found]) < 0.99
+    with pytest.raises(DataError, match="no tasks"):
+        accuracy.mean_interval([])
+
+
 def test_deltas_and_recovered_share():
     assert accuracy.deltas({"a": 60.0, "b": None, "c": 1.0}, {"a": 55.0, "b": 3.0}) == {"a": 5.0, "b": None, "c": None}
     assert accuracy.recovered_share(50.0, 80.0, 90.0) == 75.0
     assert accuracy.recovered_share(50.0, 40.0, 90.0) == -25.0
     assert accuracy.recovered_share(90.0, 95.0, 90.0) is None
+    assert accuracy.recovered_share(89.5, 89.75, 90.0) == 50.0
 
 
 def test_averages():
     domains = {"a": "in", "b": "in", "c": "out"}
     found = accuracy.averages({"a": 60.0, "b": 40.0, "c": 75.0}, domains)
     assert found == {"in": 50.0, "out": 75.0, "h_score": 60.0}
+    apart = accuracy.averages({"a": 60.0, "b": 40.0, "c": 75.0, "d": 0.0}, {**domains, "d": "apart"})
+    assert apart == found, "no average takes a task that stands apart"
     assert accuracy.averages({"a": 60.0, "b": None}, domains) == {"in": 60.0, "out": None, "h_score": None}
     assert accuracy.h_score(0.0, 0.0) == 0.0
 

@@ -74,6 +74,40 @@ def test_slerp_is_found_in_the_result():
     assert result.share()[0] > result.share()[1]
 
 
+def test_layers_together_and_apart_written_out(monkeypatch):
+    """Two layers, experts of other weights: cosines are with the experts' own vectors, whatever the weights."""
+    monkeypatch.setattr("engine.analysis.shares.COLUMNS", 3)
+    random = np.random.default_rng(0)
+    sizes, scales = {NAME: 4, "visual.long": 8}, np.array([0.5, 2.0])
+    vectors = {name: random.normal(size=(2, size)).astype(np.float32).astype(float) for name, size in sizes.items()}
+    base = Memory({name: torch.zeros(size) for name, size in sizes.items()})
+    experts = {
+        expert: Memory({name: torch.tensor(rows[row], dtype=torch.float32) for name, rows in vectors.items()})
+        for row, expert in enumerate(EXPERTS)
+    }
+    result = of(base, experts, (), MethodCall(method="task_arithmetic", params={"scaling": 1.0}), tuple(scales))
+    stacks = [(slice(place, place + 1), rows) for place, rows in enumerate(vectors.values())]
+    for layers, rows in [*stacks, (slice(None), np.hstack(list(vectors.values())))]:
+        merged = scales @ rows
+        np.testing.assert_allclose(result.share(layers), scales * (rows @ merged) / (merged @ merged), rtol=1e-5)
+        lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(merged)
+        np.testing.assert_allclose(result.cosine(layers), rows @ merged / lengths, rtol=1e-5)
+    assert result.entries.tolist() == [4, 8]
+
+
+def test_nearly_parallel_experts_are_told_apart_in_the_result():
+    """Coefficients of least squares are those of the method, 0.75 and 0.25, however alike the experts are."""
+    first, second = torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([0.99, 0.1, 0.0, 0.0])
+    base = Memory({NAME: torch.zeros(4)})
+    experts = {"one": Memory({NAME: first}), "two": Memory({NAME: second})}
+    result = of(base, experts, (), MethodCall(method="slerp", params={"t": 0.25}))
+    angle = float(torch.acos(first @ second / second.norm()))
+    factors = np.sin([0.75 * angle, 0.25 * angle]) / np.sin(angle)
+    merged = factors[0] * first.numpy() + factors[1] * second.numpy()
+    wanted = factors * np.array([first.numpy() @ merged, second.numpy() @ merged]) / (merged @ merged)
+    np.testing.assert_allclose(result.share(), wanted, rtol=1e-5)
+
+
 def test_layers_that_lwptv_gives_back_are_dropped():
     base, experts = full(experts_for(MERGE_METHODS["task_arithmetic"]))
     result = of(base, experts, [MethodCall(method="lwptv", params={"eta": 0.5})], MethodCall(method="task_arithmetic"))

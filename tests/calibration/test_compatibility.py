@@ -167,6 +167,34 @@ def test_surgery_learns_along_with_coefficients_by_the_distance_after_its_correc
         torch.testing.assert_close(calibrator.coefficients.grad[0, expert], slope, rtol=1e-4, atol=1e-7)
 
 
+def test_one_coefficient_an_expert_starts_at_the_mean_over_layers_and_one_a_layer_where_the_merge_has_one():
+    tower = Tower(encoder().requires_grad_(False))
+    given = merge()
+    given.start.copy_(torch.rand(given.start.shape, generator=torch.Generator().manual_seed(0)))
+    for granularity, start in (("task", given), ("layer", given), ("layer", merge(0.7, rows=1))):
+        calibrator = SurgeryJoint()
+        config = SurgeryJointParams(rank=1, coefficients=granularity)
+        stack = calibrator.reset(("A", "B"), tower.sizes(), config, dtype=torch.float64)
+        calibrator.join(tower, start, stack)
+        wanted = (
+            start.start.mean(0, keepdim=True) if granularity == "task" else start.start.expand(len(start.layers), 2)
+        )
+        torch.testing.assert_close(calibrator.coefficients.detach(), wanted)
+
+
+def test_a_coefficient_outside_the_interval_counts_as_its_end_and_gets_no_gradient():
+    tower, inputs = Tower(encoder().requires_grad_(False)), images(1)
+    config = SurgeryJointParams(rank=1, coefficients="task")
+    target, found = SurgeryJoint().teach(encoder(5), inputs, config), []
+    for start in (1.0, 1.5):
+        calibrator = SurgeryJoint()
+        stack = calibrator.reset(("A",), tower.sizes(), config, dtype=torch.float64)
+        student = calibrator.join(tower, merge(start, rows=1), stack)
+        found.append(student.backward(inputs, target[None], slice(0, 1)))
+    torch.testing.assert_close(found[1], found[0])
+    assert not calibrator.coefficients.grad.any()
+
+
 def test_surgery_moves_coefficients_and_begins_where_the_merge_is():
     given, config = merge(start=0.1), SurgeryJointParams(rank=1, coefficients="layer")
     calibrator, _, _, report = trained(SurgeryJoint, config, steps=60, merge=given, monitor_every=10)

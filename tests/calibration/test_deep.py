@@ -6,6 +6,7 @@ import torch
 
 from engine.calibration import IntervMerge, SurgeryV2, fit_deep
 from engine.calibration.interventions import FUNCTIONS, orthonormal
+from engine.calibration.stations import block_outputs, lens
 from engine.calibration.tower import Tower, frozen
 from engine.catalog import CALIBRATORS, params_of
 from engine.catalog.deep_calibrators import TENSORS, IntervMergeParams, SurgeryV2Params
@@ -75,6 +76,31 @@ def test_training_is_the_same_with_and_without_a_cache(kind, config):
     fit_deep(plain, encoder(), inputs, targets, config, 0, cache_bytes=0)
     for name, value in cached.named_parameters():
         torch.testing.assert_close(value, getattr(plain, name), rtol=1e-3, atol=1e-4)
+
+
+def test_block_outputs_are_what_leaves_each_block():
+    """The class token and the mean over all tokens, seen by hooks; corrected ones with a calibrator inside."""
+    visual, seen = encoder(), []
+    handles = [
+        block.register_forward_hook(lambda module, given, out: seen.append(out))
+        for block in visual.transformer.resblocks
+    ]
+    with torch.no_grad():
+        features = visual(images(6))
+    for handle in handles:
+        handle.remove()
+    found = block_outputs(visual, images(6).split(4))
+    torch.testing.assert_close(found["class"], torch.stack([x[:, 0] for x in seen]))
+    torch.testing.assert_close(found["mean"], torch.stack([x.mean(1) for x in seen]))
+    torch.testing.assert_close(found["features"], features)
+    torch.testing.assert_close(lens(visual, found["class"])[-1], features)
+    calibrator, config = SurgeryV2(), SurgeryV2Params(rank=2)
+    calibrator.reset(("A",), Tower(visual).sizes(), config)
+    with torch.no_grad():
+        calibrator.up.normal_(generator=torch.Generator().manual_seed(0))
+        taught = calibrator.student(Tower(visual), calibrator.prefix(Tower(visual), images(6)), slice(0, 1))[0]
+    inside = block_outputs(visual, [images(6)], calibrator, "A")
+    torch.testing.assert_close(torch.cat([*inside["mean"], inside["features"]], 1), taught)
 
 
 def test_rotations_stay_orthonormal():

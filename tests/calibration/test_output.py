@@ -6,13 +6,14 @@ import pytest
 import torch
 from open_clip.transformer import VisionTransformer
 
-from engine.calibration import IntervMerge, ProbSurgery, Surgery, SurgeryV2
+from engine.calibration import IntervMerge, ProbSurgery, Surgery, SurgeryJoint, SurgeryV2
+from engine.calibration.loop import run_loop
 from engine.calibration.losses import distance, distance_and_gradient
 from engine.calibration.output import FeatureBatches
 from engine.calibration.sampling import EndlessBatches, generator_for
 from engine.calibration.scoring import pairs_of
 from engine.catalog.calibrators import ProbSurgeryParams, SurgeryParams
-from engine.catalog.deep_calibrators import IntervMergeParams, SurgeryV2Params
+from engine.catalog.deep_calibrators import IntervMergeParams, SurgeryJointParams, SurgeryV2Params
 from engine.errors import CalibrationError, UnpairedFeatures
 
 EIGHT = tuple("ABCDEFGH")
@@ -175,6 +176,84 @@ def test_cached_features_train_as_encoding_every_batch_anew(kind, params):
         adam.step()
     for name, value in module.items():
         torch.testing.assert_close(getattr(cached, name)[0], value, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "params"), [(Surgery, SurgeryParams(rank=3)), (ProbSurgery, ProbSurgeryParams(hidden=4, kl_weight=0.01))]
+)
+def test_tasks_that_stand_for_another_train_as_it_does_alone(kind, params):
+    """Start values, batches and noise are that task's; of as many rows or of others, of the same features or not."""
+    config = params.model_copy(update={"steps": 15, "batch_size": 4, "learning_rate": 0.01})
+    merged, expert = features({"C": 11, "D": 11, "E": 7})
+    together = kind()
+    drawn_as = {"C": "A", "D": "A", "E": "A"}
+    together.fit(merged, expert, config, 3, drawn_as=drawn_as)
+    for row, task in enumerate(merged):
+        alone = kind()
+        alone.fit({"A": merged[task]}, {"A": expert[task]}, config, 3)
+        for name, value in alone.named_parameters():
+            torch.testing.assert_close(getattr(together, name)[row], value[0], rtol=1e-9, atol=1e-12)
+
+
+def spans(calibrator):
+    """The least and the greatest start value of every tensor."""
+    return {name: (value.min().item(), value.max().item()) for name, value in calibrator.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "bounds"),
+    [
+        (Surgery, SurgeryParams(rank=16), {"down": 512}),
+        (ProbSurgery, ProbSurgeryParams(bias=True), {"narrow": 512, "narrow_bias": 512}),
+        (SurgeryV2, SurgeryV2Params(rank=4), {"down": 768, "down_output": 512}),
+        (SurgeryJoint, SurgeryJointParams(rank=16), {"down": 512}),
+        (IntervMerge, IntervMergeParams(rank=4), dict.fromkeys(("source", "target"), 768)),
+        (IntervMerge, mini("noreft", "start", 64), dict.fromkeys(("source", "target"), 64)),
+        (IntervMerge, IntervMergeParams(rank=64, function="consreft"), {}),
+        (IntervMerge, IntervMergeParams(rank=64, function="lobireft"), {}),
+    ],
+)
+def test_start_values_fill_the_interval_of_their_width(kind, params, bounds):
+    calibrator = kind()
+    calibrator.reset(EIGHT, {**VIT_B, "blocks": 3}, params)
+    found = spans(calibrator)
+    for name, width in bounds.items():
+        low, high = found.pop(name)
+        assert -(width**-0.5) <= low < -0.9 * width**-0.5 < 0.9 * width**-0.5 < high <= width**-0.5
+    if kind is not IntervMerge:
+        assert set(found.values()) == {(0.0, 0.0)}
+    elif params.function != "noreft":
+        assert 0 <= found["bias"][0] < 0.1 < 0.9 < found["bias"][1] <= 1
+
+
+def looped(losses, steps, every, monitor=None, spoilt_at=0):
+    """A loop whose updates are counted in the parameters, lose what they are told, and may leave no number."""
+    calibrator, given = Surgery(), iter(losses)
+    stack = calibrator.reset(("A", "B"), {"dim": 2}, SurgeryParams(rank=1))
+    stack.values.zero_()
+
+    def update():
+        stack.values.add_(1)
+        if stack.values[0] == spoilt_at:
+            stack.values[-1] = torch.nan
+        return torch.tensor(next(given))
+
+    return run_loop(calibrator, stack, steps, update, monitor, every), stack.values
+
+
+def test_a_curve_has_the_means_of_its_intervals_and_a_last_no_cancels_nothing():
+    losses = [(1.0, 5.0), (3.0, 7.0), (4.0, 0.0)]
+    report, values = looped(losses, 3, 2, lambda step, loss, module: step < 3)
+    assert report.curve == ((2, 4.0, 2.0, 6.0), (3, 2.0, 4.0, 0.0))
+    assert (report.steps, report.cancelled, report.diverged_at) == (3, False, None)
+    assert (values == 3).all()
+    assert looped(losses, 3, 2, lambda step, loss, module: False)[0].cancelled
+
+
+def test_values_that_are_no_numbers_are_taken_back_however_good_the_losses():
+    report, values = looped([(1.0, 1.0)] * 6, 6, 2, spoilt_at=3)
+    assert (report.steps, report.diverged_at, len(report.curve)) == (2, 4, 1), "the interval's last update is named"
+    assert (values == 2).all()
 
 
 def test_a_later_parameter_is_written_only_where_it_is_used():

@@ -129,6 +129,7 @@ def test_fates_add_up_to_everything():
 
 def test_ranks_by_hand():
     assert effective_rank([1, 1, 1, 0]) == pytest.approx(3)
+    assert effective_rank([3, 1]) == pytest.approx(4 / 3**0.75)
     assert effective_rank([0, 0]) == 0
     assert energy_rank([4, 1, 0.1]) == 1
     assert energy_rank([1, 1, 1, 1], 0.5) == 2

@@ -8,6 +8,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
+from engine.analysis.accuracy import mean_interval
 from engine.analysis.paired import paired_difference
 from engine.catalog import MERGE_METHODS
 from engine.errors import Cancelled, EngineError
@@ -84,7 +85,12 @@ def test_a_preview_is_a_run_of_its_sample(zoo, store, changes):
     report = run_recipe(recipe(zoo, probe={"samples_per_task": SAMPLE}, **changes), store)
     found = {task["name"]: task["merged"][0] for task in document["tasks"]}
     assert found == pytest.approx(report.accuracy["merged"])
-    assert document["average"]["in"]["merged"]["mean"] == pytest.approx(report.average["merged"].within)
+    inside = document["average"]["in"]["merged"]
+    assert inside["mean"] == pytest.approx(report.average["merged"].within)
+    ends = mean_interval(
+        (*task["merged"][:1], task["evaluated"]) for task in document["tasks"] if task["domain"] == "in"
+    )
+    assert (inside["low"], inside["high"]) == pytest.approx(ends)
     assert {task["evaluated"] for task in document["tasks"]} == {SAMPLE}
     assert len(arrays["merged/points"]) == len(arrays["task"]) == SAMPLE * len(document["tasks"])
     assert np.isfinite(arrays["merged/points"]).all()

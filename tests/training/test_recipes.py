@@ -197,9 +197,12 @@ def test_a_climb_by_hand(length, wanted):
     assert [*found["weight"].tolist(), *found["bias"].tolist()] == pytest.approx([0.5 * value for value in wanted])
 
 
-def test_batch_statistics_count_a_batch_once():
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 2), torch.nn.BatchNorm2d(4), torch.nn.Flatten())
-    plain = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 2), torch.nn.BatchNorm2d(4), torch.nn.Flatten())
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_batch_statistics_count_a_batch_once(momentum):
+    model, plain = (
+        torch.nn.Sequential(torch.nn.Conv2d(3, 4, 2), torch.nn.BatchNorm2d(4, momentum=momentum), torch.nn.Flatten())
+        for _ in range(2)
+    )
     plain.load_state_dict(model.state_dict())
     head, batch = torch.eye(3, 4), torch.randn(6, 3, 2, 2)
     for method, net in (("sam", model), ("standard", plain)):
@@ -207,6 +210,7 @@ def test_batch_statistics_count_a_batch_once():
         trainer.advance(batch, [torch.tensor([0, 1, 2, 0, 1, 2])])
     torch.testing.assert_close(model[1].running_mean, plain[1].running_mean)
     torch.testing.assert_close(model[1].running_var, plain[1].running_var)
+    assert model[1].num_batches_tracked == plain[1].num_batches_tracked == 1
 
 
 def test_a_step_of_kd4mtl_is_the_one_written_out():

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from ...analysis.accuracy import predictions, scores, top1, wilson_interval
+from ...analysis.accuracy import mean_interval, predictions, scores, top1, wilson_interval
 from ...analysis.film import fit_map
-from ...analysis.paired import Difference, interval_of, paired_difference
+from ...analysis.paired import Difference, paired_difference
 from ...features import Batches
 from ..rates import add_rate, known_rates
 from ..sources import Sources
@@ -192,7 +192,10 @@ class Samples:
         found: dict[str, Any] = {}
         for side, known in both.items():
             if known:
-                found[side] = _interval(interval_of({name: 100.0 * part for name, part in known.items()}))
+                parts = [(100.0 * float(part.mean()), part.size) for part in known.values()]
+                low, high = mean_interval(parts)
+                found[side] = {"mean": float(np.mean([percent for percent, _ in parts])), "low": low, "high": high}
+                found[side]["images"] = sum(n for _, n in parts)
         if "against" in found and set(both["merged"]) & set(both["against"]):
             difference = paired_difference(both["merged"], both["against"])
             found["difference"] = {**_interval(difference), "outcome": difference.outcome()}
