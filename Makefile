@@ -45,9 +45,9 @@ soak: $(VENV)/.development
 
 lock: $(VENV)/.development
 	$(BIN)/pip install --quiet --disable-pip-version-check uv==0.13.9
-	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --quiet \
+	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-annotate --quiet \
 		--custom-compile-command "make lock" requirements.txt --output-file requirements.lock
-	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --quiet \
+	$(BIN)/uv pip compile --universal --generate-hashes --python-version 3.11 --no-emit-index-url --no-annotate --quiet \
 		--custom-compile-command "make lock" --constraint requirements.lock deploy/postgresql.txt \
 		--output-file deploy/postgresql.lock
 

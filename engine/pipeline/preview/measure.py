@@ -54,7 +54,7 @@ class PreviewInputs(Inputs[A]):
     heads: A | None = None  # where they are built
 
 
-@step("preview", label="Previewing", params=PreviewParams, inputs=PreviewInputs, version=2, gpu=True, resident=True)
+@step("preview", label="Previewing", params=PreviewParams, inputs=PreviewInputs, version=3, gpu=True, resident=True)
 def preview(inputs: PreviewInputs[Path], params: PreviewParams, output: Path, tools: StepTools) -> None:
     """Measure a merge on a sample, in memory; nothing of the merge is written.
 
