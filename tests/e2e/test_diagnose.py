@@ -91,6 +91,6 @@ def test_by_keyboard_in_the_dark_on_a_phone(profile, app_address, width):
     joined = page.get_by_role("radio", name="Joined")
     joined.focus()
     page.keyboard.press("Space")
-    expect(page.get_by_text("Joined to the task's own expert: change (points)")).to_be_visible()
+    expect(page.get_by_text(re.compile("against the merge of the task's own expert alone"))).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.close()

@@ -67,6 +67,46 @@ def test_experts_files_of_one_name_are_all_merged(command, zoo, tmp_path):
             torch.testing.assert_close(merged[name], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_of_many_files_the_one_that_cannot_be_merged_is_named(command, zoo, tmp_path):
+    good = zoo / "experts" / "alpha.safetensors"
+    tensors = load_file(good)
+    name = "visual.proj"
+    damaged = {
+        "head.safetensors": ({"head.bias": torch.zeros(3)}, "names"),
+        "nan.safetensors": (tensors | {name: tensors[name] * torch.nan}, "Choose other files"),
+    }
+    for file, (content, word) in damaged.items():
+        save_file(content, tmp_path / file)
+        named = [part for path in (good, tmp_path / file) for part in ("--expert", path)]
+        out = tmp_path / "merged.safetensors"
+        code, _, err = command("merge", "--base", zoo / "base.safetensors", *named, "--out", out)
+        assert code == 1
+        assert str(tmp_path / file) in err
+        assert str(good) not in err
+        assert word in err
+        assert not out.exists()
+
+
+def test_numbers_that_grow_too_large_are_no_fault_of_a_file(command, zoo, tmp_path):
+    huge = tmp_path / "huge.safetensors"
+    save_file(
+        {name: torch.full_like(tensor, 2e38) for name, tensor in load_file(zoo / "base.safetensors").items()}, huge
+    )
+    named = ["--expert", huge] * 2
+    code, _, err = command(
+        "merge", "--base", zoo / "base.safetensors", *named, "--param", "scaling=1", "--out", tmp_path / "m.safetensors"
+    )
+    assert code == 1
+    assert "which no file does" in err
+
+
+def test_an_expert_that_is_given_twice_is_warned_about(command, zoo, tmp_path):
+    named = ["--expert", zoo / "experts" / "alpha.safetensors"] * 2
+    called = command("merge", "--base", zoo / "base.safetensors", *named, "--out", tmp_path / "merged.safetensors")
+    assert called.code == 0
+    assert "the same weights, which count 2 times" in called.out + called.err
+
+
 def test_merging_files_of_nothing_is_explained(command, zoo):
     code, _, err = command("merge", "--base", zoo / "base.safetensors")
     assert code == 1

@@ -16,10 +16,12 @@ from ...store.digests import contents_digest
 from ...store.outputs import check_file, new_file
 from ...types import Static, Weights
 from ...weights import LazyTaskVectors, check_same_architecture, encoder_part, open_weights, write_weights
+from ...weights.align import Selected
 from ...weights.families import family_warnings, moved
 from ...zoo.folder import Zoo
 from ...zoo.metadata import describe_model, header_text, read_document
 from ...zoo.names import distinct
+from ..run.merging import remarks
 from ..run.receipt import Made, Origin, beside, header_of, origins_of, receipt_text
 from ..run.weights_only import WeightsOnly
 
@@ -68,8 +70,8 @@ def merge_files(
     for place in (out, beside(out)) if receipt else (out,):
         check_file(place, inputs, force=force)
     started = time.perf_counter()
-    models = {name: encoder_part(open_weights(path)) for name, path in paths.items()}
-    base_weights = encoder_part(open_weights(base))
+    models = {name: _encoder(path) for name, path in paths.items()}
+    base_weights = _encoder(base)
     for name, model in models.items():
         check_same_architecture(base_weights, model, name)
     factors = {name: (weights or {}).get(name, 1.0) for name in paths}
@@ -79,12 +81,16 @@ def merge_files(
         each = MERGE_METHODS[merge.method].yields.removeprefix("per_").replace("sample", "image")
         raise MergeError(f"This method makes weights for each {each}; one file cannot hold them. Use `run` with a zoo.")
     with new_file(out, inputs, force=force) as file:
-        write_weights(file, _Finite(merged.weights), metadata={**_described(base), **(header or {})})
+        files = {base: base_weights, **{paths[name]: model for name, model in models.items()}}
+        write_weights(file, _Finite(merged.weights, files), metadata={**_described(base), **(header or {})})
     seconds = time.perf_counter() - started
     for warning in family_warnings(moved(base_weights, models)):
         say(f"Warning: {warning}")
     if receipt:
         known = _origins(base, paths) if origins is None else origins
+        digests = {origin.name: origin.sha256 for origin in known if origin.role in ("base", "expert")}
+        for remark in remarks(digests, merged.info.details):
+            say(f"Warning: {remark}")
         made = Made(base_weights, models, factors, transforms, merge, seed, known)
         with new_file(beside(out), inputs, force=force) as file:
             file.write_text(receipt_text(made, open_weights(out)), "utf-8")
@@ -134,11 +140,25 @@ def _described(base: Path) -> dict[str, str]:
     return header_text(document) if document else {}
 
 
-class _Finite:
-    """Weights that refuse to hand out a value that is not finite."""
+def _encoder(path: Path) -> Selected:
+    """Open the encoder in a file.
 
-    def __init__(self, weights: Weights) -> None:
-        self._weights = weights
+    Raises:
+        CheckpointError: it cannot be used; the message names the file.
+    """
+    try:
+        return encoder_part(open_weights(path))
+    except CheckpointError as error:
+        if path.name in str(error):
+            raise
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+class _Finite:
+    """Weights, merged from those of some files, that refuse to hand out a value that is not finite."""
+
+    def __init__(self, weights: Weights, files: Mapping[Path, Weights]) -> None:
+        self._weights, self._files = weights, files
         self.names = weights.names
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -153,15 +173,22 @@ class _Finite:
         """Return one tensor.
 
         Raises:
-            CheckpointError: it holds NaN or an infinity, which came from one of the files.
+            CheckpointError: it holds NaN or an infinity; the files that do are named.
         """
         tensor = self._weights.tensor(name)
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise CheckpointError(
-                f"The merged {name} holds values that are not finite, so one of the files does. "
-                "Check the base and the experts for NaN and Inf."
-            )
-        return tensor
+        if _finite(tensor):
+            return tensor
+        guilty = [str(path) for path, weights in self._files.items() if not _finite(weights.tensor(name))]
+        why = (
+            f"as it does in {', '.join(guilty)}. Choose other files, without NaN and Inf."
+            if guilty
+            else "which no file does, so the merge makes numbers that are too large. Lower the method's parameters."
+        )
+        raise CheckpointError(f"The merged {name} holds values that are not finite, {why}")
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
 
 
 def _by_name(paths: Sequence[Path]) -> dict[str, Path]:
