@@ -44,6 +44,14 @@ def leave(status: int) -> NoReturn:
 
 
 def end_early() -> None:
-    """Have this process leave out that part too where somebody else runs it; what is forked from it ends as it does."""
+    """Have this process, which somebody else runs, leave out that part too and end with status 0.
+
+    What is registered for the end after this call is still run; what is forked from the process ends as it does.
+    """
     process = os.getpid()
-    atexit.register(lambda: os._exit(0) if os.getpid() == process else None)
+
+    def end() -> None:
+        if os.getpid() == process:
+            os._exit(0)
+
+    atexit.register(end)

@@ -32,8 +32,8 @@ gc.disable()  # until all is collected: hardly anything of that is garbage, and 
 
 PROCESSES = ("service", "e2e")  # rooms whose tests wait for servers, workers and browsers
 SHARED = re.compile(r"^def .*\b(app_address|app_page|service)[,)]", re.MULTILINE)  # what is served once for a room
-NUMBERS = count()
 WHOLE = ("pages", "pipeline", "fuzz")  # rooms whose tests go the whole way through the engine or the app
+NUMBERS = count()  # of tests that ask for no folder
 
 
 def pytest_itemcollected(item):

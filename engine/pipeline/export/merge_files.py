@@ -50,7 +50,7 @@ def merge_files(
         transforms: in the order in which they are applied.
         out: the safetensors file to write.
         seed: seed of random choices.
-        say: told what a person should know of the experts.
+        say: told what a person should know of the experts; that weights are the same where their digests are known.
         force: replace a file that is there already; the base and the experts never are.
         header: free text for the file's header, beside what it says of the model.
         weights: how much of each expert's task vector takes part, by name; 1 where it is not said.
@@ -86,11 +86,11 @@ def merge_files(
     seconds = time.perf_counter() - started
     for warning in family_warnings(moved(base_weights, models)):
         say(f"Warning: {warning}")
+    known = (_origins(base, paths) if receipt else ()) if origins is None else origins
+    digests = {origin.name: origin.sha256 for origin in known if origin.role in ("base", "expert")}
+    for remark in remarks(digests, merged.info.details):
+        say(f"Warning: {remark}")
     if receipt:
-        known = _origins(base, paths) if origins is None else origins
-        digests = {origin.name: origin.sha256 for origin in known if origin.role in ("base", "expert")}
-        for remark in remarks(digests, merged.info.details):
-            say(f"Warning: {remark}")
         made = Made(base_weights, models, factors, transforms, merge, seed, known)
         with new_file(beside(out), inputs, force=force) as file:
             file.write_text(receipt_text(made, open_weights(out)), "utf-8")
@@ -146,11 +146,10 @@ def _encoder(path: Path) -> Selected:
     Raises:
         CheckpointError: it cannot be used; the message names the file.
     """
+    weights = open_weights(path)
     try:
-        return encoder_part(open_weights(path))
+        return encoder_part(weights)
     except CheckpointError as error:
-        if path.name in str(error):
-            raise
         raise CheckpointError(f"{path}: {error}") from error
 
 
